@@ -66,11 +66,14 @@ pub(crate) fn call<'a>(
         _ => {}
     }
     let mut values: [Value<'a>; 3] = [Value::NULL, Value::NULL, Value::NULL];
+    let mut null = false;
     for (slot, arg) in values.iter_mut().zip(args) {
         *slot = arg.eval_ref(row, env)?;
-        if slot.is_null() {
-            return Ok(Value::NULL);
-        }
+        null |= slot.is_null();
+    }
+    // Only now: an argument that fails is an error even if another one is NULL.
+    if null {
+        return Ok(Value::NULL);
     }
     if let Some(v) = of_session(f, env) {
         return Ok(v);

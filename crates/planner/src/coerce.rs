@@ -58,7 +58,7 @@ impl Binder<'_> {
         if t.ty == to {
             return Ok(t);
         }
-        fold_constant(cast_expr(t, to, false))
+        Ok(fold_constant(cast_expr(t, to, false)))
     }
 
     /// Applies an explicit cast.
@@ -75,7 +75,7 @@ impl Binder<'_> {
             {
                 self.params[n] = types::base(to);
             }
-            return fold_constant(cast_expr(t, to, true));
+            return Ok(fold_constant(cast_expr(t, to, true)));
         }
         if t.ty == to {
             return Ok(t);
@@ -84,7 +84,7 @@ impl Binder<'_> {
             let text = format!("cannot cast type {} to {}", shown(t.ty), shown(to));
             return Err(SqlError::new(SqlState::CANNOT_COERCE, text));
         }
-        fold_constant(cast_expr(t, to, true))
+        Ok(fold_constant(cast_expr(t, to, true)))
     }
 
     /// Converts for assignment to a column, as in INSERT and UPDATE.
@@ -101,7 +101,7 @@ impl Binder<'_> {
             return Err(SqlError::new(SqlState::DATATYPE_MISMATCH, text)
                 .hint("You will need to rewrite or cast the expression."));
         }
-        fold_constant(cast_expr(t, to, false)).map(|t| t.expr)
+        Ok(fold_constant(cast_expr(t, to, false)).expr)
     }
 
     /// Finds one type for alternatives: of CASE, COALESCE, GREATEST, VALUES. A length is kept only
@@ -183,20 +183,25 @@ pub(crate) fn long_numeric_text(e: &Expr) -> Option<&str> {
     }
 }
 
-/// Evaluates a cast of a literal now, unless it depends on the session's time zone.
-fn fold_constant(t: Typed) -> SqlResult<Typed> {
-    let Expr::Cast { expr, to, explicit } = &t.expr else { return Ok(t) };
-    if let Some(text) = long_numeric_text(expr).filter(|_| *to == SqlType::Float8) {
-        let d = value::parse_text(SqlType::Float8, text, &Zone::utc())?;
-        return Ok(Typed::new(Expr::Literal(d), t.ty));
+/// Evaluates a cast of a literal now, unless it depends on the session's time zone. A cast that
+/// fails is left alone: it is an error only where it is evaluated, which COALESCE and CASE may
+/// never do.
+fn fold_constant(mut t: Typed) -> Typed {
+    if let Expr::Cast { expr, to: SqlType::Float8, explicit } = &t.expr
+        && let Some(text) = long_numeric_text(expr)
+    {
+        let text = Typed::new(Expr::Literal(text.into()), SqlType::Text);
+        t = cast_expr(text, SqlType::Float8, *explicit);
     }
-    let Expr::Literal(d) = &**expr else { return Ok(t) };
-    let zoned = |ty| ty == SqlType::Timestamptz;
-    if zoned(*to) || matches!(d, Datum::Timestamptz(_)) {
-        return Ok(t);
+    let Expr::Cast { expr, to, explicit } = &t.expr else { return t };
+    let Expr::Literal(d) = &**expr else { return t };
+    if *to == SqlType::Timestamptz || matches!(d, Datum::Timestamptz(_)) {
+        return t;
     }
-    let d = cast::cast(d.as_ref(), *to, *explicit, &Zone::utc())?;
-    Ok(Typed::new(Expr::Literal(d), t.ty))
+    match cast::cast(d.as_ref(), *to, *explicit, &Zone::utc()) {
+        Ok(d) => Typed::new(Expr::Literal(d), t.ty),
+        Err(_) => t,
+    }
 }
 
 pub(crate) fn is_number(ty: SqlType) -> bool {

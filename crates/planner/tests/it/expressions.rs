@@ -100,6 +100,30 @@ fn unrepresentable_values_are_refused() {
     }
 }
 
+/// A cast of a constant that fails is an error only where it is evaluated.
+#[test]
+fn failing_casts_fail_where_they_are_evaluated() {
+    let state = |expression: &str| evaluate(expression).map_err(|e| e.state().to_string());
+    for (expression, value) in [
+        ("coalesce(-1.5, -2147483648::int2, 32767)", "-1.5"),
+        ("case when true then 1 else 2147483648::int2 end", "1"),
+        ("case 1 when 1 then 'a' when 32768::int2 then 'b' end", "a"),
+        ("coalesce(1::float8, 1e400::float8)", "1"),
+    ] {
+        assert_eq!(state(expression), Ok(value.to_owned()), "{expression}");
+    }
+    for expression in [
+        "2147483648::int2",
+        "coalesce(null, 2147483648::int2)",
+        "1e400::float8",
+        "round(null, (-2147483648)::int2)",
+    ] {
+        assert_eq!(state(expression), Err("22003".to_owned()), "{expression}");
+    }
+    // A literal without a type is read when the statement is planned.
+    assert_eq!(state("coalesce(1, 'x'::int4)"), Err("22P02".to_owned()));
+}
+
 /// PostgreSQL 15 does not accept later versions' number formats, and nothing may directly follow a
 /// number.
 #[test]
