@@ -85,6 +85,16 @@ impl PgClient {
         Ok(client)
     }
 
+    /// Ends the session and waits until the server has closed the connection: the server no longer
+    /// counts the session then. Dropping the client instead lets the server notice the end later.
+    pub fn end(mut self) -> Res<()> {
+        self.write(b"X\0\0\0\x04").map_err(String::from)?;
+        match self.reader.read_to_end(&mut Vec::new()) {
+            Ok(_) => Ok(()),
+            Err(e) => Err(format!("the server did not close the connection: {e}")),
+        }
+    }
+
     /// Returns the transaction status that the server last reported: idle (`I`), in a transaction
     /// (`T`) or in a failed one (`E`).
     pub fn status(&self) -> char {

@@ -118,7 +118,8 @@ impl Kind {
         process::run(&mut entered(group, command), "", START_LIMIT)?.success("initdb").map(|_| ())
     }
 
-    /// Starts the server on `data` and a free port, and waits until a client can log in. Clearway
+    /// Starts the server on `data` and a free port, and waits until a client has logged in and its
+    /// session has ended: the server has no session when this returns. Clearway
     /// binds port 0 and reports the port: a port found free before the start could be taken by
     /// another process, such as another test's server.
     pub fn start(&self, data: &Path) -> Res<PrivateServer> {
@@ -147,11 +148,13 @@ impl Kind {
             }
         };
         let endpoint = Endpoint::loopback(port);
-        PgClient::connect(&endpoint, START_LIMIT).map_err(|refused| {
+        let client = PgClient::connect(&endpoint, START_LIMIT).map_err(|refused| {
             format!("{} refuses the login: {refused}\n{}", self.name(), running.output())
         })?;
+        let start_took = started.elapsed();
+        client.end()?;
         let many_processes = matches!(self, Self::Postgres { .. });
-        Ok(PrivateServer { running, endpoint, many_processes, start_took: started.elapsed() })
+        Ok(PrivateServer { running, endpoint, many_processes, start_took })
     }
 
     /// Returns the port if this output line says that the server accepts connections. Only then can

@@ -516,7 +516,8 @@ impl Session {
         }
     }
 
-    /// Closes the session and releases its transaction and backend id.
+    /// Closes the session and releases its transaction and backend id. The socket closes last: a
+    /// client that sees the connection closed is no longer counted.
     pub fn close(mut self, cx: &mut Context<'_>) {
         if let Some(client) = self.client.take() {
             client.close();

@@ -1,6 +1,6 @@
 //! System views: their contents in both protocols, and resetting the counts of waits.
 
-use crate::raw::{Fixture, LIMIT, bind, describe, execute, parse, query, sync};
+use crate::raw::{Fixture, LIMIT, bind, describe, execute, message, parse, query, sync};
 use clearway_latch::lockstat::Class;
 use std::panic::Location;
 use std::time::Instant;
@@ -109,6 +109,19 @@ fn activity_counts_what_sessions_do() {
     assert!(figures("received_bytes") - received >= 10_000);
     drop(c);
     in_time(|| figures("sessions") == 1);
+}
+
+/// The harness relies on this order: a server that it has started has no session.
+#[test]
+fn session_is_not_counted_once_its_connection_is_closed() {
+    let server = Fixture::new("closed");
+    let mut asker = server.connect();
+    for _ in 0..100 {
+        let mut c = server.connect();
+        c.send(&message(b'X', &[]));
+        assert_eq!(c.try_next(), None);
+        assert_eq!(asker.column("select sessions from clearway.activity"), ["1"]);
+    }
 }
 
 #[test]
