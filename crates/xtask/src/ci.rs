@@ -30,6 +30,10 @@ const VERBS: &str = "-p clearway-fabric --features verbs";
 /// Debian's directory of libclang, with which Rust reads libibverbs' headers.
 const LLVM: &str = "/usr/lib";
 
+/// The crates that can be used alone, and what they depend on: each must build from its package.
+const PACKAGES: &str = "package --quiet --allow-dirty -p clearway-latch -p clearway-replacement -p clearway-buffer -p clearway-wire -p clearway-history \
+    -p clearway-sync -p clearway-types -p clearway-env -p clearway-ir";
+
 fn has_libclang() -> bool {
     let is_llvm =
         |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("llvm-");
@@ -52,6 +56,7 @@ pub fn run(options: &Options) -> Res<()> {
     step("tidy", || crate::tidy::run(false))?;
     cargo("docs", "doc --workspace --no-deps", &[("RUSTDOCFLAGS", "-D warnings")])?;
     cargo("tests", "test --workspace", &[])?;
+    cargo("packages", PACKAGES, &[])?;
     step("chips", crate::chips::run)?;
     if crate::fuzz::has_compiler() {
         // The search takes minutes, so CI only compiles its driver. The tests replay the kept
