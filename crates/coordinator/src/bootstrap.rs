@@ -4,7 +4,7 @@
 
 use crate::catalog_rows::{self, CATALOG_TREE};
 use clearway_ir::Catalog;
-use clearway_storage::{Node, OpenError, OpenErrorKind, Store, retry_blocking};
+use clearway_storage::{Node, OpenError, OpenErrorKind, Store, Trees, retry_blocking};
 use clearway_types::TreeId;
 use std::collections::HashSet;
 use std::ops::{Bound, ControlFlow};

@@ -16,8 +16,6 @@ mod partition;
 mod reads;
 mod scheme;
 mod snapshots;
-mod store;
-mod trees;
 mod txn;
 mod versioned;
 mod versions;
@@ -32,4 +30,3 @@ pub use message::{
 pub use partition::Partition;
 pub use scheme::{Admission, BlockingLocking, Load, Scheme};
 pub use snapshots::{Committing, Opening, Snapshot, Snapshots};
-pub use trees::{Compute, Trees, UndoLog, Undone, Visit};

@@ -3,11 +3,10 @@
 use crate::exec::{Exec, Locking, only_reads};
 use crate::message::{Failure, FragmentOrigin, RawOp, Stake};
 use crate::reads::Reads;
-use crate::trees::UndoLog;
 use crate::versions::{AsOf, Loaded};
 use clearway_buffer::MissingPage;
 use clearway_ir::Requester;
-use clearway_storage::Missed;
+use clearway_storage::{Missed, UndoLog};
 use clearway_types::{Lsn, TableId, TreeId, TxnId};
 
 /// A transaction that has been here and is not over.

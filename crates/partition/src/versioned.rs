@@ -4,23 +4,33 @@
 //! Invariant: an image is in the version store before the partition releases its baton.
 
 use crate::exec::Stop;
-use crate::trees::{Compute, Trees, UndoLog, Undone, Visit};
 use crate::versions::{AsOf, Before, Versions, VisitAt};
-use clearway_storage::{Addends, Blocked, EachImage, Incremented, Inserted, Replaced, TxnMode};
-use clearway_types::{Lsn, PartitionId, TreeId};
+use clearway_storage::{
+    Addends, Blocked, Compute, EachUndone, Incremented, Inserted, Trees, TxnMode, UndoLog,
+};
+use clearway_types::{Lsn, TreeId};
 use std::borrow::Cow;
-use std::ops::{Bound, ControlFlow};
+use std::ops::{Bound, ControlFlow, Deref};
 
-/// A partition's trees and their earlier contents.
+/// A partition's trees and their earlier contents. Dereferences to the trees for reads of the
+/// current contents; what changes values must go through its own methods.
 pub(crate) struct Versioned<T> {
-    pub trees: T,
+    pub current: T,
     pub versions: Versions,
+}
+
+impl<T> Deref for Versioned<T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.current
+    }
 }
 
 impl<T: Trees> Versioned<T> {
     fn before(&self, tree: TreeId, key: &[u8]) -> Result<Before, Blocked> {
         let mut before = None;
-        self.trees.get(tree, key, &mut |value| before = Some(value.into()))?;
+        self.current.get(tree, key, &mut |value| before = Some(value.into()))?;
         Ok(before)
     }
 
@@ -56,7 +66,7 @@ impl<T: Trees> Versioned<T> {
         value: &[u8],
         addends: &Addends,
     ) -> Result<Option<Lsn>, Blocked> {
-        let commit = self.trees.update_autocommit(tree, key, value)?;
+        let commit = self.current.update_autocommit(tree, key, value)?;
         if self.versions.keeps()
             && let Some(commit) = commit
         {
@@ -82,7 +92,7 @@ impl<T: Trees> Versioned<T> {
             };
             found = value.map(|value| value.as_deref().map(&mut *f).is_some());
         };
-        if !self.trees.get(tree, key, &mut |now| read(Some(now)))? {
+        if !self.current.get(tree, key, &mut |now| read(Some(now)))? {
             read(None);
         }
         found
@@ -103,7 +113,7 @@ impl<T: Trees> Versioned<T> {
         }
         let mut images = self.versions.between(tree, from, to, reverse, as_of);
         let mut broken = Ok(false);
-        self.trees.scan(tree, from, to, reverse, &mut |key, now| {
+        self.current.scan(tree, from, to, reverse, &mut |key, now| {
             broken = images.before(Some(key), visit);
             if matches!(broken, Ok(false)) {
                 broken =
@@ -139,7 +149,7 @@ impl<T: Trees> Versioned<T> {
             let mut read = |now: Option<&[u8]>| {
                 flow = visit(&key, self.versions.own(tree, &key, now, as_of.me))
             };
-            if !self.trees.get(tree, &key, &mut |now| read(Some(now)))? {
+            if !self.current.get(tree, &key, &mut |now| read(Some(now)))? {
                 read(None);
             }
             if flow.is_break() {
@@ -150,27 +160,9 @@ impl<T: Trees> Versioned<T> {
     }
 }
 
-impl<T: Trees> Trees for Versioned<T> {
-    type Log = T::Log;
-    #[inline]
-    fn partition(&self) -> PartitionId {
-        self.trees.partition()
-    }
-    #[inline]
-    fn has_tree(&self, tree: TreeId) -> bool {
-        self.trees.has_tree(tree)
-    }
-    fn create_tree(&mut self, tree: TreeId) -> Result<(), Blocked> {
-        self.trees.create_tree(tree)
-    }
-    fn drop_tree(&mut self, tree: TreeId) -> Result<bool, Blocked> {
-        self.trees.drop_tree(tree)
-    }
-    #[inline]
-    fn get(&self, tree: TreeId, key: &[u8], f: &mut dyn FnMut(&[u8])) -> Result<bool, Blocked> {
-        self.trees.get(tree, key, f)
-    }
-    fn insert(
+/// The methods of [`Trees`] that change values or end transactions.
+impl<T: Trees> Versioned<T> {
+    pub(crate) fn insert(
         &mut self,
         log: &mut T::Log,
         mode: TxnMode,
@@ -179,13 +171,13 @@ impl<T: Trees> Trees for Versioned<T> {
         value: &[u8],
     ) -> Result<Inserted, Blocked> {
         let image = self.image(log, mode, tree, key)?;
-        let inserted = self.trees.insert(log, mode, tree, key, value)?;
+        let inserted = self.current.insert(log, mode, tree, key, value)?;
         if inserted == Inserted::Ok {
             self.changed(log, tree, key, image);
         }
         Ok(inserted)
     }
-    fn update(
+    pub(crate) fn update(
         &mut self,
         log: &mut T::Log,
         mode: TxnMode,
@@ -194,13 +186,13 @@ impl<T: Trees> Trees for Versioned<T> {
         value: &[u8],
     ) -> Result<bool, Blocked> {
         let image = self.image(log, mode, tree, key)?;
-        let updated = self.trees.update(log, mode, tree, key, value)?;
+        let updated = self.current.update(log, mode, tree, key, value)?;
         if updated {
             self.changed(log, tree, key, image);
         }
         Ok(updated)
     }
-    fn delete(
+    pub(crate) fn delete(
         &mut self,
         log: &mut T::Log,
         mode: TxnMode,
@@ -208,20 +200,20 @@ impl<T: Trees> Trees for Versioned<T> {
         key: &[u8],
     ) -> Result<bool, Blocked> {
         let image = self.image(log, mode, tree, key)?;
-        let deleted = self.trees.delete(log, mode, tree, key)?;
+        let deleted = self.current.delete(log, mode, tree, key)?;
         if deleted {
             self.changed(log, tree, key, image);
         }
         Ok(deleted)
     }
     #[inline]
-    fn insert_autocommit(
+    pub(crate) fn insert_autocommit(
         &mut self,
         tree: TreeId,
         key: &[u8],
         value: &[u8],
     ) -> Result<Option<Lsn>, Blocked> {
-        let commit = self.trees.insert_autocommit(tree, key, value)?;
+        let commit = self.current.insert_autocommit(tree, key, value)?;
         if self.versions.keeps()
             && let Some(commit) = commit
         {
@@ -230,14 +222,14 @@ impl<T: Trees> Trees for Versioned<T> {
         Ok(commit)
     }
     #[inline]
-    fn update_autocommit(
+    pub(crate) fn update_autocommit(
         &mut self,
         tree: TreeId,
         key: &[u8],
         value: &[u8],
     ) -> Result<Option<Lsn>, Blocked> {
         let before = if self.versions.keeps() { self.before(tree, key)? } else { None };
-        let commit = self.trees.update_autocommit(tree, key, value)?;
+        let commit = self.current.update_autocommit(tree, key, value)?;
         if self.versions.keeps()
             && let Some(commit) = commit
         {
@@ -246,9 +238,13 @@ impl<T: Trees> Trees for Versioned<T> {
         Ok(commit)
     }
     #[inline]
-    fn delete_autocommit(&mut self, tree: TreeId, key: &[u8]) -> Result<Option<Lsn>, Blocked> {
+    pub(crate) fn delete_autocommit(
+        &mut self,
+        tree: TreeId,
+        key: &[u8],
+    ) -> Result<Option<Lsn>, Blocked> {
         let before = if self.versions.keeps() { self.before(tree, key)? } else { None };
-        let commit = self.trees.delete_autocommit(tree, key)?;
+        let commit = self.current.delete_autocommit(tree, key)?;
         if self.versions.keeps()
             && let Some(commit) = commit
         {
@@ -256,28 +252,25 @@ impl<T: Trees> Trees for Versioned<T> {
         }
         Ok(commit)
     }
-    fn commit_local(&mut self, log: T::Log) -> Lsn {
+    pub(crate) fn commit_local(&mut self, log: T::Log) -> Lsn {
         let txn = log.txn();
-        let commit = self.trees.commit_local(log);
+        let commit = self.current.commit_local(log);
         self.versions.committed(txn, commit);
         commit
     }
-    fn committed(&mut self, log: T::Log) {
-        self.trees.committed(log);
-    }
-    fn rollback(
+    pub(crate) fn rollback(
         &mut self,
         log: &mut T::Log,
         to: usize,
-        undone: &mut Undone<'_>,
+        undone: &mut EachUndone<'_>,
     ) -> Result<(), Blocked> {
         let (txn, versions) = (log.txn(), &mut self.versions);
-        self.trees.rollback(log, to, &mut |tree, key, addends| {
+        self.current.rollback(log, to, &mut |tree, key, addends| {
             versions.addition_undone(txn, tree, key, addends);
             undone(tree, key, addends);
         })
     }
-    fn increment(
+    pub(crate) fn increment(
         &mut self,
         log: &mut T::Log,
         mode: TxnMode,
@@ -285,7 +278,7 @@ impl<T: Trees> Trees for Versioned<T> {
         key: &[u8],
         compute: &mut Compute<'_>,
     ) -> Result<Incremented, Blocked> {
-        let done = self.trees.increment(log, mode, tree, key, compute)?;
+        let done = self.current.increment(log, mode, tree, key, compute)?;
         if let Incremented::Done(addends) = &done
             && self.versions.keeps()
         {
@@ -293,28 +286,8 @@ impl<T: Trees> Trees for Versioned<T> {
         }
         Ok(done)
     }
-    fn aborted(&mut self, log: T::Log) {
+    pub(crate) fn aborted(&mut self, log: T::Log) {
         self.versions.undone(log.txn());
-        self.trees.aborted(log);
-    }
-    fn next_rowid(&mut self, tree: TreeId) -> Result<u64, Blocked> {
-        self.trees.next_rowid(tree)
-    }
-    #[inline]
-    fn scan(
-        &self,
-        tree: TreeId,
-        from: Bound<&[u8]>,
-        to: Bound<&[u8]>,
-        reverse: bool,
-        visit: &mut Visit<'_>,
-    ) -> Result<(), Blocked> {
-        self.trees.scan(tree, from, to, reverse, visit)
-    }
-    fn images(&self, log: &T::Log, each: &mut EachImage<'_>) -> Result<bool, Blocked> {
-        self.trees.images(log, each)
-    }
-    fn replaced(&self, log: &T::Log, tree: TreeId, key: &[u8]) -> Result<Replaced, Blocked> {
-        self.trees.replaced(log, tree, key)
+        self.current.aborted(log);
     }
 }

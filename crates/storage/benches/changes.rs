@@ -13,7 +13,7 @@
 mod steps;
 
 use clearway_storage::{
-    Addend, Addends, Incremented, Node, NodeConfig, Store, TxnLog, TxnMode, retry_blocking,
+    Addend, Addends, Incremented, Node, NodeConfig, Store, Trees, TxnLog, TxnMode, retry_blocking,
     rowid_key,
 };
 use clearway_testkit::MemDisk;

@@ -11,7 +11,9 @@
 //! files are in the operating system's cache.
 
 use clearway_env::{Entropy, OsDisk, SeededEntropy};
-use clearway_storage::{Blocked, Node, NodeConfig, Store, TxnLog, TxnMode, rowid_key as key};
+use clearway_storage::{
+    Blocked, Node, NodeConfig, Store, Trees, TxnLog, TxnMode, rowid_key as key,
+};
 use clearway_types::TreeId;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

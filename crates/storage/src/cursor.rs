@@ -10,6 +10,7 @@ use clearway_types::TreeId;
 use crate::error::Blocked;
 use crate::scan::Visit;
 use crate::store::Store;
+use crate::trees::Trees;
 
 /// A scan of a range of one tree, between two visits.
 #[derive(Clone, Debug)]

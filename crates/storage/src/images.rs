@@ -8,36 +8,10 @@ use std::collections::BTreeMap;
 
 use clearway_types::TreeId;
 
-use crate::addends::{Addend, Addends};
+use crate::addends::Addends;
 use crate::error::{Blocked, StorageError};
-use crate::store::Store;
+use crate::trees::{EachImage, Prior, Replaced, Trees};
 use crate::txn::{TxnLog, Undo, UndoKind};
-
-/// What a transaction has replaced under a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Prior<'a> {
-    /// The value before the transaction's first change; `None` if the key did not exist.
-    Value(Option<&'a [u8]>),
-    /// One of the transaction's additions. The transaction has only added to this key.
-    Added(&'a Addends),
-}
-
-/// Receives each tree and key, and what was replaced there.
-pub type EachImage<'a> = dyn FnMut(TreeId, &[u8], Prior<'_>) + 'a;
-
-/// What an active transaction has replaced under a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Replaced {
-    /// The transaction has not changed the key.
-    Nothing,
-    /// The old value; `None` if the key did not exist.
-    Value(Option<Box<[u8]>>),
-    /// The transaction has only added to the value. The additions are summed by offset and ordered
-    /// by offset.
-    Added(Vec<Addend>),
-    /// Unknown: part of the undo is only in the log.
-    Unknown,
-}
 
 /// What the transaction's changes of a key, from some change on, have replaced.
 enum Seen {
@@ -47,78 +21,86 @@ enum Seen {
     Value(Option<Vec<u8>>),
 }
 
-impl Store {
-    /// Returns what the transaction's changes have replaced under a key of a tree in this
-    /// partition.
-    pub fn replaced(&self, txn: &TxnLog, tree: TreeId, key: &[u8]) -> Result<Replaced, Blocked> {
-        let Some(undos) = txn.newest_first() else { return Ok(Replaced::Unknown) };
-        let mut seen = None;
-        for undo in undos.filter(|undo| undo.tree == tree && undo.key == key) {
-            seen = Some(self.before(txn, &undo, seen)?);
-        }
-        Ok(match seen {
-            None => Replaced::Nothing,
-            Some(Seen::Value(value)) => Replaced::Value(value.map(Into::into)),
-            Some(Seen::Added(added)) => Replaced::Added(Addends::sum(&added)),
-        })
+/// See [`Trees::replaced`].
+pub(crate) fn of_key(
+    trees: &impl Trees,
+    txn: &TxnLog,
+    tree: TreeId,
+    key: &[u8],
+) -> Result<Replaced, Blocked> {
+    let Some(undos) = txn.newest_first() else { return Ok(Replaced::Unknown) };
+    let mut seen = None;
+    for undo in undos.filter(|undo| undo.tree == tree && undo.key == key) {
+        seen = Some(before(trees, txn, &undo, seen)?);
     }
+    Ok(match seen {
+        None => Replaced::Nothing,
+        Some(Seen::Value(value)) => Replaced::Value(value.map(Into::into)),
+        Some(Seen::Added(added)) => Replaced::Added(Addends::sum(&added)),
+    })
+}
 
-    /// Returns what was replaced by the change `undo` and the later changes, of which `seen` is
-    /// known.
-    fn before(&self, txn: &TxnLog, undo: &Undo<'_>, seen: Option<Seen>) -> Result<Seen, Blocked> {
-        let bad =
-            || StorageError::BadRecord { lsn: txn.head(), what: "a value does not match its undo" };
-        let now = match (undo.kind, seen) {
-            (UndoKind::Insert, _) => return Ok(Seen::Value(None)),
-            (UndoKind::Delete, _) => return Ok(Seen::Value(Some(undo.old.to_vec()))),
-            (UndoKind::Add, None) => return Ok(Seen::Added(vec![undo.addends().ok_or_else(bad)?])),
-            (UndoKind::Add, Some(Seen::Added(mut added))) => {
-                added.push(undo.addends().ok_or_else(bad)?);
-                return Ok(Seen::Added(added));
-            }
-            (UndoKind::Add | UndoKind::Update, Some(Seen::Value(value))) => value,
-            (UndoKind::Update, None) => self.value(undo)?,
-            (UndoKind::Update, Some(Seen::Added(added))) => {
-                let mut value = self.value(undo)?.ok_or_else(bad)?;
-                let all = added.iter().all(|addends| addends.subtract_from(&mut value));
-                Some(value).filter(|_| all)
-            }
-        };
-        let mut value = now.ok_or_else(bad)?;
-        match undo.addends() {
-            Some(addends) => addends.subtract_from(&mut value).then_some(()).ok_or_else(bad)?,
-            None => value = undo.old_value(&value).ok_or_else(bad)?,
+/// Returns what was replaced by the change `undo` and the later changes, of which `seen` is
+/// known.
+fn before(
+    trees: &impl Trees,
+    txn: &TxnLog,
+    undo: &Undo<'_>,
+    seen: Option<Seen>,
+) -> Result<Seen, Blocked> {
+    let bad =
+        || StorageError::BadRecord { lsn: txn.head(), what: "a value does not match its undo" };
+    let now = match (undo.kind, seen) {
+        (UndoKind::Insert, _) => return Ok(Seen::Value(None)),
+        (UndoKind::Delete, _) => return Ok(Seen::Value(Some(undo.old.to_vec()))),
+        (UndoKind::Add, None) => return Ok(Seen::Added(vec![undo.addends().ok_or_else(bad)?])),
+        (UndoKind::Add, Some(Seen::Added(mut added))) => {
+            added.push(undo.addends().ok_or_else(bad)?);
+            return Ok(Seen::Added(added));
         }
-        Ok(Seen::Value(Some(value)))
+        (UndoKind::Add | UndoKind::Update, Some(Seen::Value(value))) => value,
+        (UndoKind::Update, None) => value(trees, undo)?,
+        (UndoKind::Update, Some(Seen::Added(added))) => {
+            let mut value = value(trees, undo)?.ok_or_else(bad)?;
+            let all = added.iter().all(|addends| addends.subtract_from(&mut value));
+            Some(value).filter(|_| all)
+        }
+    };
+    let mut value = now.ok_or_else(bad)?;
+    match undo.addends() {
+        Some(addends) => addends.subtract_from(&mut value).then_some(()).ok_or_else(bad)?,
+        None => value = undo.old_value(&value).ok_or_else(bad)?,
     }
+    Ok(Seen::Value(Some(value)))
+}
 
-    /// Returns the current value in the tree.
-    fn value(&self, undo: &Undo<'_>) -> Result<Option<Vec<u8>>, Blocked> {
-        let mut value = None;
-        self.get(undo.tree, undo.key, &mut |now| value = Some(now.to_vec()))?;
-        Ok(value)
-    }
+/// Returns the current value in the tree.
+fn value(trees: &impl Trees, undo: &Undo<'_>) -> Result<Option<Vec<u8>>, Blocked> {
+    let mut value = None;
+    trees.get(undo.tree, undo.key, &mut |now| value = Some(now.to_vec()))?;
+    Ok(value)
+}
 
-    /// Visits each key that the transaction has changed in this partition's trees. If it has only
-    /// added to the key, visits each addition separately, newest first; otherwise the value before
-    /// the first change. Returns false without visiting anything if part of the undo is only in the
-    /// log.
-    pub fn images(&self, txn: &TxnLog, each: &mut EachImage<'_>) -> Result<bool, Blocked> {
-        let Some(undos) = txn.newest_first() else { return Ok(false) };
-        let mut all: BTreeMap<(TreeId, &[u8]), Seen> = BTreeMap::new();
-        for undo in undos.filter(|undo| self.has_tree(undo.tree)) {
-            let place = (undo.tree, undo.key);
-            let before = self.before(txn, &undo, all.remove(&place))?;
-            all.insert(place, before);
-        }
-        for ((tree, key), seen) in &all {
-            match seen {
-                Seen::Value(value) => each(*tree, key, Prior::Value(value.as_deref())),
-                Seen::Added(added) => {
-                    added.iter().for_each(|addends| each(*tree, key, Prior::Added(addends)));
-                }
+/// See [`Trees::images`].
+pub(crate) fn all(
+    trees: &impl Trees,
+    txn: &TxnLog,
+    each: &mut EachImage<'_>,
+) -> Result<bool, Blocked> {
+    let Some(undos) = txn.newest_first() else { return Ok(false) };
+    let mut all: BTreeMap<(TreeId, &[u8]), Seen> = BTreeMap::new();
+    for undo in undos.filter(|undo| trees.has_tree(undo.tree)) {
+        let place = (undo.tree, undo.key);
+        let before = before(trees, txn, &undo, all.remove(&place))?;
+        all.insert(place, before);
+    }
+    for ((tree, key), seen) in &all {
+        match seen {
+            Seen::Value(value) => each(*tree, key, Prior::Value(value.as_deref())),
+            Seen::Added(added) => {
+                added.iter().for_each(|addends| each(*tree, key, Prior::Added(addends)));
             }
         }
-        Ok(true)
     }
+    Ok(true)
 }

@@ -1,13 +1,13 @@
 //! B+trees, the write-ahead log, checkpoints and recovery.
 //!
-//! The path of a change: `store` calls `change`, which changes one leaf, or several pages with
-//! `split` and `overflow`. `mini` logs everything as one `record`, and `apply` applies it to the
-//! pages, as redo does. `page` is the page layout. `descend` and `scan` find keys. `txn`,
-//! `rollback` and `log_read` undo changes. `directory` lists the trees of a partition. `node` opens
-//! a data directory in the stages of `opening`, with `control`, `recovery`, `redo` and `renumber`,
-//! and takes checkpoints. `spill` is its temporary file. `backup` copies the whole database.
-//! `addends` are the amounts that an increment adds to integers of a value. `docs/format.md`
-//! specifies the bytes.
+//! The path of a change: `store`, which implements `trees`, calls `change`, which changes one leaf,
+//! or several pages with `split` and `overflow`. `mini` logs everything as one `record`, and
+//! `apply` applies it to the pages, as redo does. `page` is the page layout. `descend` and `scan`
+//! find keys. `txn`, `rollback` and `log_read` undo changes. `directory` lists the trees of a
+//! partition. `node` opens a data directory in the stages of `opening`, with `control`, `recovery`,
+//! `redo` and `renumber`, and takes checkpoints. `spill` is its temporary file. `backup` copies the
+//! whole database. `addends` are the amounts that an increment adds to integers of a value.
+//! `docs/format.md` specifies the bytes.
 
 #![forbid(unsafe_code)]
 
@@ -46,6 +46,7 @@ mod spare;
 mod spill;
 mod split;
 mod store;
+mod trees;
 mod txn;
 pub mod wal;
 
@@ -55,11 +56,13 @@ pub use clearway_buffer::SecondLevelConfig;
 pub use config::NodeConfig;
 pub use cursor::Cursor;
 pub use error::{Blocked, MAX_KEY, OpenError, OpenErrorKind, StorageError};
-pub use images::{EachImage, Prior, Replaced};
 pub use log_read::LogRead;
 pub use node::{Node, RecoveryReport};
 pub use scan::Visit;
 pub use spill::{SpillBlock, SpillFile, SpillRead, SpillResults, SpillWrite};
-pub use store::{EachUndone, Inserted, Store, TxnMode, rowid_key};
+pub use store::{Store, rowid_key};
+pub use trees::{
+    Compute, EachImage, EachUndone, Inserted, Prior, Replaced, Trees, TxnMode, UndoLog,
+};
 pub use txn::TxnLog;
 pub use wal::SpaceWaits;

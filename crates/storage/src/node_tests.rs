@@ -7,7 +7,7 @@ use clearway_types::TreeId;
 
 use super::*;
 use crate::attempt::retry_blocking;
-use crate::{TxnLog, TxnMode};
+use crate::{Trees, TxnLog, TxnMode};
 
 const TREE: TreeId = TreeId(1);
 

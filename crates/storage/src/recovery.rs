@@ -29,6 +29,7 @@ use crate::error::StorageError;
 use crate::record::{self, Record, Role};
 use crate::renumber::Deletion;
 use crate::store::Store;
+use crate::trees::Trees;
 use crate::wal::{BackReader, WalEntry, WalError, WalReader};
 
 /// While a directory is being opened, only recovery itself and its write-back hold frames. So a

@@ -26,7 +26,8 @@ use crate::cursor::Cursor;
 use crate::error::StorageError;
 use crate::record::{self, Record, Role};
 use crate::recovery::{Undoing, bad};
-use crate::store::{Inserted, Store, TxnMode, rowid_key, rowid_of_key};
+use crate::store::{Store, rowid_key, rowid_of_key};
+use crate::trees::{Inserted, Trees, TxnMode};
 use crate::txn::{TxnLog, Undo, UndoKind};
 
 /// The deletion that finds its number in use.

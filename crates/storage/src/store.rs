@@ -19,11 +19,12 @@ use std::ops::{Bound, ControlFlow};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, PartitionId, TreeId, TxnId};
 
-use crate::addends::{Addends, Incremented};
+use crate::addends::Incremented;
 use crate::change::{self, Added, Logging, Tree};
 use crate::descend::{self, Path};
 use crate::directory;
 use crate::error::{Blocked, StorageError};
+use crate::images;
 use crate::mini::Core;
 use crate::overflow;
 use crate::page::Node;
@@ -31,28 +32,8 @@ use crate::record;
 use crate::rollback;
 use crate::scan::{self, Visit};
 use crate::spare::Moved;
+use crate::trees::{Compute, EachImage, EachUndone, Inserted, Replaced, Trees, TxnMode};
 use crate::txn::TxnLog;
-
-/// Receives each addition that a rollback has undone: its tree, its key, and the amounts added.
-pub type EachUndone<'a> = dyn FnMut(TreeId, &[u8], &Addends) + 'a;
-
-/// How a change is logged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TxnMode {
-    /// Undone if the transaction does not commit.
-    Logged,
-    /// For a tree that this transaction created and that is dropped if it does not commit: no undo.
-    Fresh,
-}
-
-/// The result of an insert.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Inserted {
-    /// The key was inserted.
-    Ok,
-    /// The key already existed; nothing was changed.
-    Exists,
-}
 
 /// Tree ids are small and assigned by us, so one multiplication spreads them.
 #[derive(Default)]
@@ -117,6 +98,7 @@ impl Store {
             buf: Vec::new(),
         }
     }
+
     /// Reads the directory.
     pub(crate) fn load(&mut self) -> Result<(), Blocked> {
         let mut found = Vec::new();
@@ -144,60 +126,18 @@ impl Store {
         Ok(())
     }
 
-    /// Returns the partition.
-    pub fn partition(&self) -> PartitionId {
-        self.core.partition
-    }
-    /// Returns true if the tree exists.
-    pub fn has_tree(&self, tree: TreeId) -> bool {
-        self.trees.get(&tree).is_some_and(|e| !e.dropping)
-    }
     /// Returns the trees, in no particular order. Includes trees whose drop was not finished before
     /// a restart.
     pub fn trees(&self) -> Vec<TreeId> {
         self.trees.iter().filter(|(_, e)| !e.dropping).map(|(tree, _)| *tree).collect()
     }
+
     #[inline]
     fn tree(&self, id: TreeId) -> Result<Tree, StorageError> {
         match self.trees.get(&id) {
             Some(e) if !e.dropping => Ok(Tree { id, root: e.root }),
             _ => Err(StorageError::NoTree(id)),
         }
-    }
-
-    /// Creates an empty tree. Logged, never undone.
-    pub fn create_tree(&mut self, tree: TreeId) -> Result<(), Blocked> {
-        let root = directory::create(&self.core, &mut self.buf, tree)?;
-        let root = root.ok_or(StorageError::TreeExists(tree))?;
-        self.trees.insert(tree, Entry::new(root));
-        Ok(())
-    }
-    /// Frees some of the tree's pages. Call it again until it returns true. From the first call on,
-    /// the tree does not exist for any other operation. Logged, never undone.
-    pub fn drop_tree(&mut self, tree: TreeId) -> Result<bool, Blocked> {
-        let Some(entry) = self.trees.get_mut(&tree) else { return Ok(true) };
-        entry.dropping = true;
-        let root = entry.root;
-        let done = directory::drop_slice(&self.core, &mut self.buf, Tree { id: tree, root })?;
-        if done {
-            self.trees.remove(&tree);
-        }
-        Ok(done)
-    }
-
-    /// Passes the key's value to `f`, in place if possible. Returns false if the key does not
-    /// exist.
-    #[inline]
-    pub fn get(&self, tree: TreeId, key: &[u8], f: &mut dyn FnMut(&[u8])) -> Result<bool, Blocked> {
-        let tree = self.tree(tree)?;
-        let mut path = Path::new();
-        let (leaf, page) =
-            descend::leaf(&self.core, tree.root, &mut path, |node| node.child_slot(key))?;
-        let node = Node::new(&page);
-        let Ok(slot) = node.search(key) else { return Ok(false) };
-        overflow::with_value(&self.core, &node.cell(slot), f)
-            .map_err(|e| path.behind(&self.core, leaf, e))?;
-        Ok(true)
     }
 
     fn begin(&mut self, txn: &mut TxnLog) {
@@ -210,6 +150,7 @@ impl Store {
             self.active.push((txn.id, from));
         }
     }
+
     /// Adjusts the log space reserved for undo after a transaction's undo cost changed from
     /// `before` to `now` bytes.
     fn pledge(&mut self, before: u64, now: u64) {
@@ -223,6 +164,7 @@ impl Store {
         self.core.wal.pledge(self.pledged, pledge);
         self.pledged = pledge;
     }
+
     /// Reserves the pages that the transaction's last change has freed for its undo.
     fn owe(&self, txn: &mut TxnLog, mode: TxnMode) {
         let (moved, before) = (self.core.spare.take_moved(), txn.debt.pages());
@@ -231,6 +173,7 @@ impl Store {
             self.core.spare.pledge(before, txn.debt.pages());
         }
     }
+
     fn end(&mut self, txn: &TxnLog) {
         self.core.spare.pledge(txn.debt.pages(), 0);
         self.pledge(txn.undo_cost, 0);
@@ -241,8 +184,98 @@ impl Store {
         }
     }
 
-    /// Inserts a key.
-    pub fn insert(
+    fn by<'t>(&mut self, txn: &'t mut TxnLog, mode: TxnMode) -> Logging<'t> {
+        self.core.spare.take_moved();
+        match mode {
+            TxnMode::Fresh => {
+                txn.redo_only = true;
+                Logging::Auto
+            }
+            TxnMode::Logged => {
+                self.begin(txn);
+                Logging::Txn(txn)
+            }
+        }
+    }
+
+    /// Undoes one change that recovery read in the log.
+    pub(crate) fn undo_logged(
+        &mut self,
+        undo: &crate::txn::Undo<'_>,
+        txn: TxnId,
+        next: Lsn,
+    ) -> Result<(), Blocked> {
+        let entry = self.trees.get_mut(&undo.tree);
+        let (root, mut none) = (entry.as_ref().map(|e| e.root), Vec::new());
+        let undone = entry.map_or(&mut none, |e| &mut e.undone);
+        rollback::undo(&self.core, &mut self.buf, root, undo, txn, next, undone)?;
+        undone.clear();
+        undone.extend_from_slice(undo.key);
+        Ok(())
+    }
+
+    /// Ends a transaction that recovery has undone.
+    pub(crate) fn log_abort_end(&mut self, txn: TxnId) {
+        self.core.wal.append(&[&record::abort_end(txn, self.core.partition)]);
+    }
+
+    /// Ensures invariant 4 for a deletion that may be undone.
+    pub(crate) fn keep_rowid(&mut self, tree: TreeId, key: &[u8]) {
+        if let (Some(rowid), Some(entry)) = (rowid_of_key(key), self.trees.get_mut(&tree)) {
+            entry.deleted_rowid = entry.deleted_rowid.max(rowid);
+        }
+    }
+}
+
+impl Trees for Store {
+    type Log = TxnLog;
+    fn partition(&self) -> PartitionId {
+        self.core.partition
+    }
+    fn has_tree(&self, tree: TreeId) -> bool {
+        self.trees.get(&tree).is_some_and(|e| !e.dropping)
+    }
+    fn create_tree(&mut self, tree: TreeId) -> Result<(), Blocked> {
+        let root = directory::create(&self.core, &mut self.buf, tree)?;
+        let root = root.ok_or(StorageError::TreeExists(tree))?;
+        self.trees.insert(tree, Entry::new(root));
+        Ok(())
+    }
+    fn drop_tree(&mut self, tree: TreeId) -> Result<bool, Blocked> {
+        let Some(entry) = self.trees.get_mut(&tree) else { return Ok(true) };
+        entry.dropping = true;
+        let root = entry.root;
+        let done = directory::drop_slice(&self.core, &mut self.buf, Tree { id: tree, root })?;
+        if done {
+            self.trees.remove(&tree);
+        }
+        Ok(done)
+    }
+    #[inline]
+    fn get(&self, tree: TreeId, key: &[u8], f: &mut dyn FnMut(&[u8])) -> Result<bool, Blocked> {
+        let tree = self.tree(tree)?;
+        let mut path = Path::new();
+        let (leaf, page) =
+            descend::leaf(&self.core, tree.root, &mut path, |node| node.child_slot(key))?;
+        let node = Node::new(&page);
+        let Ok(slot) = node.search(key) else { return Ok(false) };
+        overflow::with_value(&self.core, &node.cell(slot), f)
+            .map_err(|e| path.behind(&self.core, leaf, e))?;
+        Ok(true)
+    }
+    fn scan(
+        &self,
+        tree: TreeId,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        reverse: bool,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), Blocked> {
+        let root = self.tree(tree)?.root;
+        let scan = if reverse { scan::backward } else { scan::forward };
+        scan(&self.core, root, from, to, visit)
+    }
+    fn insert(
         &mut self,
         txn: &mut TxnLog,
         mode: TxnMode,
@@ -258,8 +291,7 @@ impl Store {
         self.owe(txn, mode);
         Ok(if done.is_some() { Inserted::Ok } else { Inserted::Exists })
     }
-    /// Changes a key's value. Returns false if the key does not exist.
-    pub fn update(
+    fn update(
         &mut self,
         txn: &mut TxnLog,
         mode: TxnMode,
@@ -275,18 +307,13 @@ impl Store {
         self.owe(txn, mode);
         Ok(done.is_some())
     }
-    /// Adds to integers of the key's value, in place. Undo subtracts, regardless of what others
-    /// have added meanwhile. This requires that all other changes of the key wait until the
-    /// transaction has ended. `compute` gets the current value and returns the amounts to add; it
-    /// may be called again after `Blocked`. If it returns no addends, nothing is logged. An integer
-    /// out of the value's bounds is refused, as if `compute` had refused.
-    pub fn increment(
+    fn increment(
         &mut self,
         txn: &mut TxnLog,
         mode: TxnMode,
         tree: TreeId,
         key: &[u8],
-        compute: &mut dyn FnMut(&[u8]) -> Option<Addends>,
+        compute: &mut Compute<'_>,
     ) -> Result<Incremented, Blocked> {
         let tree = self.tree(tree)?;
         let before = txn.undo_cost;
@@ -300,8 +327,7 @@ impl Store {
             Added::Done(addends) => Incremented::Done(addends),
         })
     }
-    /// Deletes a key. Returns false if it does not exist.
-    pub fn delete(
+    fn delete(
         &mut self,
         txn: &mut TxnLog,
         mode: TxnMode,
@@ -319,23 +345,7 @@ impl Store {
         }
         Ok(done.is_some())
     }
-    fn by<'t>(&mut self, txn: &'t mut TxnLog, mode: TxnMode) -> Logging<'t> {
-        self.core.spare.take_moved();
-        match mode {
-            TxnMode::Fresh => {
-                txn.redo_only = true;
-                Logging::Auto
-            }
-            TxnMode::Logged => {
-                self.begin(txn);
-                Logging::Txn(txn)
-            }
-        }
-    }
-
-    /// Inserts a key as a transaction of its own, which is committed when the log is durable up to
-    /// the result. Returns `None` if the key already exists.
-    pub fn insert_autocommit(
+    fn insert_autocommit(
         &mut self,
         tree: TreeId,
         key: &[u8],
@@ -344,9 +354,8 @@ impl Store {
         let tree = self.tree(tree)?;
         change::insert(&self.core, &mut self.buf, tree, key, value, Logging::Auto)
     }
-    /// Changes a key's value as a transaction of its own. Returns `None` if the key does not exist.
     #[inline]
-    pub fn update_autocommit(
+    fn update_autocommit(
         &mut self,
         tree: TreeId,
         key: &[u8],
@@ -355,16 +364,40 @@ impl Store {
         let tree = self.tree(tree)?;
         change::update(&self.core, &mut self.buf, tree, key, value, Logging::Auto)
     }
-    /// Deletes a key as a transaction of its own. Returns `None` if it does not exist.
-    pub fn delete_autocommit(&mut self, tree: TreeId, key: &[u8]) -> Result<Option<Lsn>, Blocked> {
+    fn delete_autocommit(&mut self, tree: TreeId, key: &[u8]) -> Result<Option<Lsn>, Blocked> {
         let tree = self.tree(tree)?;
         change::delete(&self.core, &mut self.buf, tree, key, Logging::Auto)
     }
-
-    /// Commits a transaction of this partition alone. It is committed once the log is durable up to
-    /// the result. A transaction without undoable changes needs no record; the result is `Lsn(0)`
-    /// if it changed nothing.
-    pub fn commit_local(&mut self, txn: TxnLog) -> Lsn {
+    fn next_rowid(&mut self, tree: TreeId) -> Result<u64, Blocked> {
+        let root = self.tree(tree)?.root;
+        let entry = self.trees.get(&tree).filter(|_| !canary::on(Bug::ReusedRowNumber));
+        let (known, deleted) = entry.map_or((None, 0), |e| (e.next_rowid, e.deleted_rowid));
+        let next = match known {
+            Some(next) => Some(next),
+            None => {
+                let mut last = 0;
+                scan::backward(
+                    &self.core,
+                    root,
+                    Bound::Unbounded,
+                    Bound::Unbounded,
+                    &mut |key, _| {
+                        last = rowid_of_key(key).unwrap_or(0);
+                        ControlFlow::Break(())
+                    },
+                )?;
+                last.max(deleted).checked_add(1)
+            }
+        };
+        let next = next
+            .filter(|next| *next < u64::MAX)
+            .ok_or_else(|| self.core.corrupt(root, "its last key is the maximum row number"))?;
+        if let Some(entry) = self.trees.get_mut(&tree) {
+            entry.next_rowid = Some(next + 1);
+        }
+        Ok(next)
+    }
+    fn commit_local(&mut self, txn: TxnLog) -> Lsn {
         let lsn = match (txn.logged, txn.redo_only) {
             (true, _) => self.core.wal.append(&[&record::commit(txn.id)]),
             (false, true) => self.core.wal.appended(),
@@ -373,19 +406,10 @@ impl Store {
         self.end(&txn);
         lsn
     }
-    /// Forgets a transaction of several partitions after its commit record (`Node::commit`) is in
-    /// the log.
-    pub fn committed(&mut self, txn: TxnLog) {
+    fn committed(&mut self, txn: TxnLog) {
         self.end(&txn);
     }
-    /// Returns the savepoint for [`Store::rollback`] to this state.
-    pub fn mark(&self, txn: &TxnLog) -> usize {
-        txn.mark()
-    }
-    /// Undoes all changes except the first `to`, newest first. After `Blocked::MissingPage` or
-    /// `Blocked::Log` call it again: it continues where it stopped. `undone` receives each undone
-    /// addition once, in the step that logs its compensation.
-    pub fn rollback(
+    fn rollback(
         &mut self,
         txn: &mut TxnLog,
         to: usize,
@@ -423,88 +447,18 @@ impl Store {
         self.core.spare.pledge(before, txn.debt.pages());
         Ok(())
     }
-    /// Ends an aborted transaction after `rollback(txn, 0)`.
-    pub fn aborted(&mut self, txn: TxnLog) {
+    fn aborted(&mut self, txn: TxnLog) {
         debug_assert!(txn.is_empty());
         if txn.logged {
             self.core.wal.append(&[&record::abort_end(txn.id, self.core.partition)]);
         }
         self.end(&txn);
     }
-    /// Undoes one change that recovery read in the log.
-    pub(crate) fn undo_logged(
-        &mut self,
-        undo: &crate::txn::Undo<'_>,
-        txn: TxnId,
-        next: Lsn,
-    ) -> Result<(), Blocked> {
-        let entry = self.trees.get_mut(&undo.tree);
-        let (root, mut none) = (entry.as_ref().map(|e| e.root), Vec::new());
-        let undone = entry.map_or(&mut none, |e| &mut e.undone);
-        rollback::undo(&self.core, &mut self.buf, root, undo, txn, next, undone)?;
-        undone.clear();
-        undone.extend_from_slice(undo.key);
-        Ok(())
+    fn images(&self, txn: &TxnLog, each: &mut EachImage<'_>) -> Result<bool, Blocked> {
+        images::all(self, txn, each)
     }
-
-    /// Ends a transaction that recovery has undone.
-    pub(crate) fn log_abort_end(&mut self, txn: TxnId) {
-        self.core.wal.append(&[&record::abort_end(txn, self.core.partition)]);
-    }
-
-    /// Ensures invariant 4 for a deletion that may be undone.
-    pub(crate) fn keep_rowid(&mut self, tree: TreeId, key: &[u8]) {
-        if let (Some(rowid), Some(entry)) = (rowid_of_key(key), self.trees.get_mut(&tree)) {
-            entry.deleted_rowid = entry.deleted_rowid.max(rowid);
-        }
-    }
-
-    /// Returns a new hidden row number, above every one in use in the tree. The tree's keys must be
-    /// [`rowid_key`]s. The number is counted in memory, so each call returns another one.
-    pub fn next_rowid(&mut self, tree: TreeId) -> Result<u64, Blocked> {
-        let root = self.tree(tree)?.root;
-        let entry = self.trees.get(&tree).filter(|_| !canary::on(Bug::ReusedRowNumber));
-        let (known, deleted) = entry.map_or((None, 0), |e| (e.next_rowid, e.deleted_rowid));
-        let next = match known {
-            Some(next) => Some(next),
-            None => {
-                let mut last = 0;
-                scan::backward(
-                    &self.core,
-                    root,
-                    Bound::Unbounded,
-                    Bound::Unbounded,
-                    &mut |key, _| {
-                        last = rowid_of_key(key).unwrap_or(0);
-                        ControlFlow::Break(())
-                    },
-                )?;
-                last.max(deleted).checked_add(1)
-            }
-        };
-        let next = next
-            .filter(|next| *next < u64::MAX)
-            .ok_or_else(|| self.core.corrupt(root, "its last key is the maximum row number"))?;
-        if let Some(entry) = self.trees.get_mut(&tree) {
-            entry.next_rowid = Some(next + 1);
-        }
-        Ok(next)
-    }
-
-    /// Passes the keys between the bounds to `visit` in ascending or descending order until it
-    /// breaks. Keys visited before a `Blocked::MissingPage` stay visited: continue after the last
-    /// key (or use [`crate::Cursor`]).
-    pub fn scan(
-        &self,
-        tree: TreeId,
-        from: Bound<&[u8]>,
-        to: Bound<&[u8]>,
-        reverse: bool,
-        visit: &mut Visit<'_>,
-    ) -> Result<(), Blocked> {
-        let root = self.tree(tree)?.root;
-        let scan = if reverse { scan::backward } else { scan::forward };
-        scan(&self.core, root, from, to, visit)
+    fn replaced(&self, txn: &TxnLog, tree: TreeId, key: &[u8]) -> Result<Replaced, Blocked> {
+        images::of_key(self, txn, tree, key)
     }
 }
 

@@ -6,7 +6,7 @@ use crate::users::{Users, Who};
 use clearway_coordinator::{CheckOptions, CheckReport, check};
 use clearway_env::{Disk, Open};
 use clearway_ir::{Distribution, Statement, TableDef};
-use clearway_storage::{Blocked, Node, NodeConfig, Store};
+use clearway_storage::{Blocked, Node, NodeConfig, Store, Trees};
 use clearway_testkit::MemDisk;
 use clearway_types::{RowView, TreeId};
 use std::ops::{Bound, ControlFlow};

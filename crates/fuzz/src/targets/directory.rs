@@ -9,7 +9,7 @@ use clearway_buffer::PAGE_SIZE;
 use clearway_env::Disk;
 use clearway_storage::wal::WalError;
 use clearway_storage::{
-    Addend, Addends, Blocked, Node, NodeConfig, StorageError, Store, TxnLog, TxnMode,
+    Addend, Addends, Blocked, Node, NodeConfig, StorageError, Store, Trees, TxnLog, TxnMode,
 };
 use clearway_testkit::MemDisk;
 use clearway_types::{TreeId, TxnId};

@@ -8,7 +8,7 @@ use clearway_env::OsDisk;
 use clearway_harness::Res;
 use clearway_harness::tools::TempDir;
 use clearway_replacement::{ClockSweep, Probe, Replacement, ReplacementFactory, ReplacementKind};
-use clearway_storage::{Blocked, Node, NodeConfig, Store};
+use clearway_storage::{Blocked, Node, NodeConfig, Store, Trees};
 use clearway_types::{FrameId, Lsn, PageId, TreeId};
 use std::cell::RefCell;
 use std::ops::{Bound, ControlFlow};

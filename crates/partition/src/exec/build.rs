@@ -3,10 +3,9 @@
 
 use super::change::duplicated;
 use super::{Cx, Stop};
-use crate::trees::Trees;
 use clearway_ir::program::Env;
 use clearway_ir::{Program, TableDef};
-use clearway_storage::Inserted;
+use clearway_storage::{Inserted, Trees};
 use clearway_types::{RowView, SqlError};
 use std::ops::{Bound, ControlFlow};
 

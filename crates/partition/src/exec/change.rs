@@ -2,11 +2,10 @@
 
 use super::{Cx, Stop, recheck};
 use crate::lock::Mode;
-use crate::trees::Trees;
 use clearway_ir::program::Env;
 use clearway_ir::value::write_text;
 use clearway_ir::{OnConflict, TableDef, UniqueKey};
-use clearway_storage::Inserted;
+use clearway_storage::{Inserted, Trees};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{RowView, SqlError, SqlResult, SqlState, TreeId};
 

@@ -9,9 +9,9 @@ use super::modify::set_columns;
 use super::path::push_exprs;
 use super::{Cx, Locking, Output, Stop};
 use crate::lock::{Mode, Target};
-use crate::trees::Trees;
 use clearway_ir::program::{Access, Env, Path};
 use clearway_ir::{Expr, OnConflict, Program, TableDef, UniqueKey};
+use clearway_storage::Trees;
 use clearway_types::{Lsn, RowBatch, RowView, SqlResult};
 
 /// Reusable buffers.

@@ -3,10 +3,9 @@
 use super::change::{damaged, duplicate_key, vanished};
 use super::{Cx, Locking, Output, Stop, recheck};
 use crate::lock::{Mode, Target};
-use crate::trees::Trees;
 use clearway_ir::program::Env;
 use clearway_ir::{GlobalIndexOp, LockWait, Program, RowLock, TableDef};
-use clearway_storage::Inserted;
+use clearway_storage::{Inserted, Trees};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{DatumRef, RowBatch, RowView, SqlError, SqlResult, SqlState, key};
 

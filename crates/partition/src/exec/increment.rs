@@ -23,11 +23,10 @@
 use super::modify::Modify;
 use super::{Cx, Output, Stop};
 use crate::lock::{Mode, Target};
-use crate::trees::Trees;
 use clearway_ir::Expr;
 use clearway_ir::increment::MOST_ADDED;
 use clearway_ir::program::{Access, Env};
-use clearway_storage::{Addend, Addends, Incremented};
+use clearway_storage::{Addend, Addends, Incremented, Trees};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{DatumRef, RowView};
 

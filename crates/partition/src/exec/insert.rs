@@ -4,9 +4,9 @@ use super::change::{Step, Steps, index_steps};
 use super::{Cx, Output, Stop};
 use crate::lock::{Mode, Target};
 use crate::message::Batch;
-use crate::trees::Trees;
 use clearway_ir::program::Env;
 use clearway_ir::{OnConflict, Program, TableDef, UniqueKey};
+use clearway_storage::Trees;
 use clearway_types::{DatumRef, RowBatch, RowView, SqlError, key};
 
 #[derive(Default)]
@@ -27,7 +27,7 @@ pub(super) fn key_of<T: Trees>(
     out: &mut Vec<u8>,
 ) -> Result<(), Stop> {
     if table.primary_key.is_empty() {
-        let id = cx.trees.next_rowid(table.tree)?;
+        let id = cx.trees.current.next_rowid(table.tree)?;
         key::push(out, DatumRef::Int8(id as i64));
     } else {
         table.push_primary_key(row, out)?;

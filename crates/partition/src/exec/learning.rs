@@ -3,8 +3,8 @@
 use super::{Cx, Locking, Stop};
 use crate::lock::{Mode, Target};
 use crate::reads::{Gathering, Reads, Use};
-use crate::trees::Trees;
 use clearway_ir::{Access, LearnedLock, RowLock};
+use clearway_storage::Trees;
 use clearway_types::{TableId, TreeId};
 use std::sync::Arc;
 

@@ -7,10 +7,10 @@ use super::scan::{break_if, missing_row, read_ahead, scan_in_turn};
 use super::{Cx, Output, Stop, newer};
 use crate::lock::Mode;
 use crate::message::Batch;
-use crate::trees::Trees;
 use crate::versions::AsOf;
 use clearway_ir::program::{Access, Env, Path};
 use clearway_ir::{Expr, LockWait, Program, TableDef, UniqueKey};
+use clearway_storage::Trees;
 use clearway_types::row::RowBuilder;
 use clearway_types::{RowView, SqlResult};
 

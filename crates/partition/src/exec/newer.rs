@@ -11,9 +11,9 @@
 use super::path::Range;
 use super::scan::scan_in_turn;
 use super::{Cx, Output, Stop};
-use crate::trees::Trees;
 use clearway_ir::TableDef;
 use clearway_ir::program::Env;
+use clearway_storage::Trees;
 use clearway_types::{RowView, SqlError, TreeId};
 use std::ops::ControlFlow;
 

@@ -4,9 +4,9 @@
 use super::newer::Search;
 use super::{Cx, Locking, Stop};
 use crate::lock::{Mode, Target};
-use crate::trees::Trees;
 use clearway_ir::program::{Access, Env, Path};
 use clearway_ir::{Expr, LockWait, Program};
+use clearway_storage::Trees;
 use clearway_types::{RowView, SqlResult, TreeId, key};
 use std::ops::{Bound, RangeBounds};
 

@@ -3,8 +3,7 @@
 use super::{Cx, Stop};
 use crate::lock::{Mode, Target};
 use crate::message::{RawOp, Reply};
-use crate::trees::Trees;
-use clearway_storage::Inserted;
+use clearway_storage::{Inserted, Trees};
 use clearway_types::SqlError;
 use std::ops::{Bound, ControlFlow};
 

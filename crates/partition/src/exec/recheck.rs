@@ -13,10 +13,10 @@
 use super::path::{Keys, Range};
 use super::{Cx, Stop};
 use crate::lock::{Mode, Target};
-use crate::trees::Trees;
 use crate::versions::{AsOf, Since};
 use clearway_ir::program::{Access, Env};
 use clearway_ir::{LockWait, TableDef};
+use clearway_storage::Trees;
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{RowView, SqlError, SqlResult, SqlState, TreeId};
 

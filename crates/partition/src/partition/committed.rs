@@ -14,10 +14,9 @@ use super::Partition;
 use crate::exec::{Cx, Exec, Stop, granted, push_point, table_of};
 use crate::lock::{LockTable, Mode, Target};
 use crate::message::COMMITTED;
-use crate::trees::Trees;
 use crate::versions::{AsOf, Before, mismatch, subtract};
 use clearway_ir::TableDef;
-use clearway_storage::Replaced;
+use clearway_storage::{Replaced, Trees};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::TxnId;
 

@@ -4,9 +4,8 @@ use super::Partition;
 use crate::exec::{Cx, Learning, Locking, Scratch, Stop};
 use crate::message::Failure;
 use crate::reads::Reads;
-use crate::trees::Trees;
 use clearway_ir::{Program, TableDef};
-use clearway_storage::TxnMode;
+use clearway_storage::{Trees, TxnMode};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, TxnId};
 

@@ -3,9 +3,8 @@
 use super::{After, Partition};
 use crate::exec::Stop;
 use crate::message::{Failure, FragmentOrigin, Outbox, Reply};
-use crate::trees::{Trees, UndoLog};
 use crate::txn::{Job, Task, Txn};
-use clearway_storage::{Blocked, StorageError};
+use clearway_storage::{Blocked, StorageError, Trees, UndoLog};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, SqlError, SqlState, TreeId, TxnId};
 use std::fmt::Display;
@@ -69,10 +68,10 @@ impl<T: Trees> Partition<T> {
             self.tables.end(txn.changed.drain(..), Some(commit), self.trees.versions.floor());
             self.drop_trees(id, &mut txn.drops)?;
             let log = std::mem::replace(&mut txn.log, T::Log::new(id));
-            self.trees.committed(log);
+            self.trees.current.committed(log);
         } else {
             if canary::on(Bug::HalfWhole) && self.blocking.is_by(id) {
-                self.trees.committed(std::mem::replace(&mut txn.log, T::Log::new(id)));
+                self.trees.current.committed(std::mem::replace(&mut txn.log, T::Log::new(id)));
             }
             if !canary::on(Bug::KeptSuccessor) {
                 self.undo_behind(id, out)?;
@@ -97,7 +96,7 @@ impl<T: Trees> Partition<T> {
             if slices > self.limits.drop_slices {
                 return Err(Stop::Slice);
             }
-            match self.trees.drop_tree(*tree) {
+            match self.trees.current.drop_tree(*tree) {
                 Ok(true) | Err(Blocked::Failed(StorageError::NoTree(_))) => {
                     trees.pop();
                 }

@@ -4,10 +4,9 @@ use super::{After, Partition};
 use crate::exec::{Exec, Locking, Stop, granted, reads_freely, run_raw};
 use crate::lock::{Mode, Target};
 use crate::message::{Body, Failure, FragmentOrigin, Outbox, Reply, Stake};
-use crate::trees::{Trees, UndoLog};
 use crate::txn::{Job, Savepoint, Statement, Task, Then, Txn};
 use crate::versions::AsOf;
-use clearway_storage::TxnMode;
+use clearway_storage::{Trees, TxnMode, UndoLog};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{RowBatch, SqlError, TxnId};
 
@@ -125,7 +124,7 @@ impl<T: Trees> Partition<T> {
             }
             Job::CreateTrees { trees, at } => {
                 while let Some(tree) = trees.get(*at) {
-                    self.trees.create_tree(*tree)?;
+                    self.trees.current.create_tree(*tree)?;
                     self.trees.versions.tree_created(*tree, id);
                     txn.created.push(*tree);
                     *at += 1;

@@ -3,7 +3,7 @@
 use super::Partition;
 use crate::lock::HotRow;
 use crate::message::{Out, Outbox, TakeHotRows};
-use crate::trees::Trees;
+use clearway_storage::Trees;
 
 impl<T: Trees> Partition<T> {
     /// Leaves the hot rows in the outbox; the code that carries it out formats them.

@@ -41,11 +41,10 @@ use crate::message::{Body, Failure, FragmentOrigin, Message, NOBODY, Out, Outbox
 use crate::reads::Gathering;
 use crate::scheme::{BlockingLocking, Scheme};
 use crate::snapshots::Snapshots;
-use crate::trees::{Trees, UndoLog};
 use crate::txn::{Job, Task, Then, Txn, Waiting};
 use crate::versioned::Versioned;
 use crate::versions::Versions;
-use clearway_storage::Store;
+use clearway_storage::{Store, Trees, UndoLog};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, PartitionId, SqlError, TxnId};
 use hashbrown::HashMap;
@@ -110,7 +109,7 @@ impl<T: Trees> Partition<T> {
     ) -> Self {
         let limits = limits.sane();
         let trees = Versioned {
-            trees,
+            current: trees,
             versions: Versions::new(snapshots, limits.version_memory, limits.version_linger),
         };
         Self {
@@ -141,7 +140,7 @@ impl<T: Trees> Partition<T> {
 
     /// Returns its trees, for startup and shutdown.
     pub fn trees(&mut self) -> &mut T {
-        &mut self.trees.trees
+        &mut self.trees.current
     }
 
     /// Returns the number of transactions that are neither committed nor aborted here.

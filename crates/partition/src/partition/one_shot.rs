@@ -9,12 +9,11 @@ use crate::lock::{Mode, Target};
 use crate::message::COMMITTED;
 use crate::message::{Batch, Failure, FragmentOrigin, Outbox, Reply, Stake};
 use crate::scheme::{Admission, Load};
-use crate::trees::{Trees, UndoLog};
 use crate::txn::{Job, OneShot, Task, Txn};
 use crate::versions::AsOf;
 use clearway_ir::Program;
 use clearway_ir::program::Env;
-use clearway_storage::TxnMode;
+use clearway_storage::{Trees, TxnMode, UndoLog};
 use clearway_types::{RowBatch, TxnId};
 use std::sync::Arc;
 

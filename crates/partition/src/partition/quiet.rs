@@ -18,8 +18,8 @@
 use super::Partition;
 use crate::lock::PARTITION;
 use crate::message::{Message, Out, Outbox, Reply};
-use crate::trees::Trees;
 use crate::txn::{Job, Task, Txn};
+use clearway_storage::Trees;
 use clearway_types::TxnId;
 use std::panic::Location;
 

@@ -22,9 +22,9 @@ use super::Partition;
 use crate::exec::{Exec, Stop, is_blind, push_blind};
 use crate::lock::{Mode, Target, Wait, class};
 use crate::message::{Failure, Out, Outbox};
-use crate::trees::Trees;
 use crate::txn::{Job, Statement, Then, Txn};
 use clearway_ir::Program;
+use clearway_storage::Trees;
 use clearway_types::{SqlState, TxnId};
 use std::panic::Location;
 

@@ -4,11 +4,10 @@
 use super::Partition;
 use crate::exec::{Stop, reads_freely, table_of};
 use crate::message::Reply;
-use crate::trees::Trees;
 use crate::txn::Txn;
 use crate::versions::{AsOf, Change, Sum};
 use clearway_ir::{Path, Program};
-use clearway_storage::{Blocked, Prior};
+use clearway_storage::{Blocked, Prior, Trees};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, TxnId};
 

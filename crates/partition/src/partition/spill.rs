@@ -2,10 +2,9 @@
 
 use super::Partition;
 use crate::message::{Out, Outbox};
-use crate::trees::Trees;
 use crate::txn::Task;
 use crate::versions::MissingBlock;
-use clearway_storage::SpillFile;
+use clearway_storage::{SpillFile, Trees};
 use clearway_types::TxnId;
 use std::sync::Arc;
 

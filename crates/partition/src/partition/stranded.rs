@@ -20,8 +20,8 @@
 
 use super::{After, Partition};
 use crate::message::{Failure, Outbox, Reply};
-use crate::trees::Trees;
 use crate::txn::{Job, Task, Then};
+use clearway_storage::Trees;
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{SqlError, SqlState, TxnId};
 

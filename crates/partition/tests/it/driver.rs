@@ -4,9 +4,9 @@ use crate::trees::MemTrees;
 use clearway_buffer::{MissingPage, Pin};
 use clearway_partition::{
     Body, Failure, FragmentOrigin, Limits, Message, Opening, Out, Partition, Reply, Snapshot,
-    Snapshots, Stake, Trees,
+    Snapshots, Stake,
 };
-use clearway_storage::{Node, Store};
+use clearway_storage::{Node, Store, Trees};
 use clearway_types::{Lsn, SqlError, SqlState, TxnId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

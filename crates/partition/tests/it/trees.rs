@@ -1,10 +1,9 @@
 //! Trees in memory, on pages that are usually not resident: any access may miss one first.
 
 use clearway_buffer::MissingPage;
-use clearway_partition::{Compute, Trees, UndoLog, Undone, Visit};
 use clearway_storage::{
-    Addend, Addends, Blocked, EachImage, Incremented, Inserted, Prior, Replaced, StorageError,
-    TxnMode,
+    Addend, Addends, Blocked, Compute, EachImage, EachUndone, Incremented, Inserted, Prior,
+    Replaced, StorageError, Trees, TxnMode, UndoLog, Visit,
 };
 use clearway_types::{Lsn, PageId, PartitionId, TreeId, TxnId};
 use std::cell::RefCell;
@@ -312,7 +311,7 @@ impl Trees for MemTrees {
         &mut self,
         log: &mut MemLog,
         to: usize,
-        undone: &mut Undone<'_>,
+        undone: &mut EachUndone<'_>,
     ) -> Result<(), Blocked> {
         while log.undo.len() > to {
             let (tree, key, old) = &log.undo[log.undo.len() - 1];

@@ -4,8 +4,8 @@
 use crate::check::assert_sound;
 use crate::common::{World, config};
 use clearway_storage::{
-    Addend, Addends, Incremented, Inserted, NodeConfig, Prior, Replaced, StorageError, TxnLog,
-    TxnMode,
+    Addend, Addends, Incremented, Inserted, NodeConfig, Prior, Replaced, StorageError, Trees,
+    TxnLog, TxnMode,
 };
 use clearway_testkit::MemDisk;
 use clearway_types::{Lsn, TreeId};

@@ -10,7 +10,7 @@ use crate::additions::addends;
 use crate::check::assert_sound;
 use crate::common::{Model, Random, World, as_model, config};
 use clearway_storage::{
-    Addends, Incremented, Inserted, NodeConfig, OpenError, Prior, TxnLog, TxnMode,
+    Addends, Incremented, Inserted, NodeConfig, OpenError, Prior, Trees, TxnLog, TxnMode,
 };
 use clearway_testkit::MemDisk;
 use clearway_types::{Lsn, TreeId};

@@ -11,7 +11,7 @@ use crate::common::{Model, Random, World, as_model, config};
 use crate::concurrent::work;
 use clearway_env::{Disk, Open};
 use clearway_storage::backup::{self, BackupError, BackupReport, Progress};
-use clearway_storage::{Node, OpenError, TxnLog, TxnMode};
+use clearway_storage::{Node, OpenError, Trees, TxnLog, TxnMode};
 use clearway_testkit::MemDisk;
 use clearway_types::{Lsn, SqlError, SqlState, TreeId};
 

@@ -10,7 +10,7 @@ use crate::backup::{FRAMES, PARTITIONS, arc, continue_always, copy_dir, filled, 
 use crate::common::{World, config};
 use clearway_env::{Disk, Open};
 use clearway_storage::backup::{self, BackupError};
-use clearway_storage::{Node, OpenErrorKind, TxnLog, TxnMode};
+use clearway_storage::{Node, OpenErrorKind, Trees, TxnLog, TxnMode};
 use clearway_testkit::{Intercept, Intercepted, MemDisk, Opened};
 use clearway_types::{SqlError, SqlState, TreeId};
 

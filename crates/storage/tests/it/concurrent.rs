@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::{Model, Random, World, as_model, config};
-use clearway_storage::{Blocked, Node, Store, TxnLog, TxnMode};
+use clearway_storage::{Blocked, Node, Store, Trees, TxnLog, TxnMode};
 use clearway_testkit::MemDisk;
 use clearway_types::{Lsn, TreeId, TxnId};
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use crate::check::assert_sound;
 use crate::common::{Model, Random, World, as_model, config};
 use clearway_storage::{
-    Addend, Addends, Incremented, Inserted, NodeConfig, OpenError, TxnLog, TxnMode,
+    Addend, Addends, Incremented, Inserted, NodeConfig, OpenError, Trees, TxnLog, TxnMode,
 };
 use clearway_testkit::MemDisk;
 use clearway_types::{Lsn, TreeId};

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clearway_env::{Disk, OsDisk};
-use clearway_storage::{Node, OpenError};
+use clearway_storage::{Node, OpenError, Trees};
 use clearway_testkit::MemDisk;
 use clearway_types::TreeId;
 

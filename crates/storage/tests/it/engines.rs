@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::common::*;
 use clearway_env::{DirectDisk, Disk, IoPool, OsDisk};
-use clearway_storage::{Node, NodeConfig};
+use clearway_storage::{Node, NodeConfig, Trees};
 use clearway_types::TreeId;
 
 const TREE: TreeId = TreeId(1);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clearway_env::{Disk, Open};
-use clearway_storage::{OpenError, OpenErrorKind};
+use clearway_storage::{OpenError, OpenErrorKind, Trees};
 use clearway_testkit::{FOR_EVER, Fault, FaultPlan, FaultZone, MemDisk, Role, When};
 use clearway_types::{SqlError, SqlState, TreeId};
 

@@ -1,7 +1,7 @@
 //! A full disk: the pages that a transaction has freed are available to its rollback. A rollback
 //! that needs more continues when there is space.
 
-use clearway_storage::{NodeConfig, StorageError, TxnLog, TxnMode};
+use clearway_storage::{NodeConfig, StorageError, Trees, TxnLog, TxnMode};
 use clearway_testkit::MemDisk;
 use clearway_types::TreeId;
 

@@ -6,7 +6,7 @@ use crate::common::{Model, World, as_model, config};
 use clearway_buffer::MissingPage;
 use clearway_env::Disk;
 use clearway_storage::{
-    Blocked, Cursor, LogRead, Missed, Node, NodeConfig, Store, TxnLog, TxnMode,
+    Blocked, Cursor, LogRead, Missed, Node, NodeConfig, Store, Trees, TxnLog, TxnMode,
 };
 use clearway_testkit::MemDisk;
 use clearway_types::{PageId, PartitionId, TreeId, TxnId};
@@ -141,7 +141,7 @@ fn rollback_to_a_savepoint_half_way() {
         let mut world = half_full(&disk, memory, ROWS);
         let mut log = TxnLog::new(TxnId(7));
         change_all(&mut world, &mut log, 0..ROWS / 2, memory);
-        let mark = world.stores[0].mark(&log);
+        let mark = log.mark();
         for _ in 0..2 {
             change_all(&mut world, &mut log, ROWS / 2..ROWS, memory);
             world.run(0, |s| s.rollback(&mut log, mark, &mut |_, _, _| {})).unwrap();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use clearway_buffer::{PAGE_SIZE, seal};
 use clearway_env::{Disk, File, Open};
-use clearway_storage::{OpenErrorKind, StorageError, TxnLog, TxnMode};
+use clearway_storage::{OpenErrorKind, StorageError, Trees, TxnLog, TxnMode};
 use clearway_testkit::MemDisk;
 use clearway_types::{PageId, PartitionId, SqlError, SqlState, TreeId};
 

@@ -3,7 +3,7 @@
 
 use crate::check::assert_sound;
 use crate::common::{Random, World};
-use clearway_storage::{Store, TxnLog, TxnMode, rowid_key};
+use clearway_storage::{Store, Trees, TxnLog, TxnMode, rowid_key};
 use clearway_testkit::MemDisk;
 use clearway_types::TreeId;
 use std::collections::BTreeMap;

@@ -1,6 +1,7 @@
 //! The tree compared with a `BTreeMap`: random operations, with a pool so small that most attempts
 //! block at first.
 
+use clearway_storage::Trees;
 use std::ops::Bound;
 
 use crate::check::assert_sound;

@@ -13,7 +13,7 @@ use crate::additions::addends;
 use crate::check::assert_sound;
 use crate::common::{World, config};
 use clearway_env::{Disk, Open};
-use clearway_storage::{Addends, NodeConfig, TxnLog, TxnMode};
+use clearway_storage::{Addends, NodeConfig, Trees, TxnLog, TxnMode};
 use clearway_testkit::MemDisk;
 use clearway_types::TreeId;
 
