@@ -7,7 +7,6 @@
 //! pages resident. It reports the median of the rounds, because the log changes its segment in some
 //! of them. It counts only this thread's instructions, with the processor's trap flag. Without
 //! traps it counts nothing.
-//! instructions are counted, by the processor's trap flag; where there are no traps, nothing is.
 
 #[path = "../../latch/benches/steps/mod.rs"]
 mod steps;

@@ -34,7 +34,8 @@ pub struct NodeConfig {
     /// Memory for a transaction's undo records in one partition, in bytes. Older ones are read back
     /// from the log when it aborts. Default 1 MiB.
     pub undo_memory: usize,
-    /// Maximum size of one write of the log, in bytes. Default 4 MiB, which is also the maximum.
+    /// Bytes that one write of the log gathers, before the record that exceeds them. Default 4 MiB,
+    /// which is also the maximum.
     pub wal_write_limit: usize,
     /// Bytes of log after which it is synced without a request. Default 16 MiB, which is also the
     /// maximum.

@@ -42,7 +42,7 @@ const BYTE_ORDER: [u8; 4] = 0x0102_0304_u32.to_le_bytes();
 pub(crate) fn refuse_foreign(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
     let shown = dir.display();
     let names = disk.list(dir).map_err(OpenError::io(format!("cannot look into {shown}")))?;
-    // Files that may exist without a control file: those of a start that died, a socket that is
+    // Files that may exist without a control file: those of a start that crashed, a socket that is
     // configured to be here, and what a new file system contains.
     let ours = |n: &String| {
         matches!(n.as_str(), "lock" | "wal" | "data" | "lost+found") || n.starts_with(".s.PGSQL.")
@@ -50,7 +50,7 @@ pub(crate) fn refuse_foreign(disk: &dyn Disk, dir: &Path) -> Result<(), OpenErro
     match names.iter().find(|name| !ours(name)) {
         Some(other) if !names.iter().any(|name| name == "control") => {
             Err(OpenError::Refused(format!(
-                "{shown} is not empty and has no control file: it is no data directory of Clearway (it has {other})"
+                "{shown} is not empty and has no control file: it is not a Clearway data directory (it contains {other})"
             )))
         }
         _ => Ok(()),
@@ -165,8 +165,8 @@ impl Control {
     /// Opens the file. Creates an empty one, with the default state, if there is none.
     ///
     /// # Errors
-    /// The disk's errors. Also fails if the file is not ours, has another version or architecture,
-    /// or has no valid slot but a damaged one.
+    /// The disk's errors. Also fails if the file is not ours, has another version, byte order or
+    /// page size, or has no valid slot but a damaged one.
     pub(crate) fn open(disk: &dyn Disk, path: &Path) -> Result<Self, OpenError> {
         let name = path.display().to_string();
         let io = |doing: &str| OpenError::io(format!("{doing} {name}"));
@@ -186,7 +186,7 @@ impl Control {
             }
         }
         if best.is_none() && damaged > 0 {
-            let what = "it is damaged, or no control file of Clearway";
+            let what = "it is damaged or not a Clearway control file";
             return Err(io("cannot use")(io::Error::new(io::ErrorKind::InvalidData, what)));
         }
         let (generation, state) = best.unwrap_or_default();

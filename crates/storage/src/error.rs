@@ -15,7 +15,7 @@ use crate::wal::WalError;
 pub enum Blocked {
     /// Nothing was changed. Fetch all of these pages, keep them pinned, and try again.
     MissingPage(Vec<MissingPage>),
-    /// As `MissingPage`, but a part of the log is missing: have it read, and try again.
+    /// Like `MissingPage`, but a part of the log is missing: have it read, and try again.
     Log(LogRead),
     /// The attempt cannot complete. Nothing was changed.
     Failed(StorageError),

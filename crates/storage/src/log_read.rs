@@ -56,7 +56,7 @@ pub struct LogRead {
     pub(crate) changes: usize,
     /// None of them starts before this LSN.
     pub(crate) from: Lsn,
-    /// Enough undo information, in bytes.
+    /// The read stops once it has this much undo information, in bytes.
     pub(crate) budget: usize,
     pub(crate) slot: Arc<Slot>,
 }

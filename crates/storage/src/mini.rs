@@ -57,7 +57,7 @@ pub(crate) struct Need {
 }
 
 impl Need {
-    /// The need of a change that is never undone.
+    /// Returns the need of a change that is never undone.
     pub(crate) fn new(urgency: Urgency) -> Self {
         Self { urgency, undo: 0 }
     }

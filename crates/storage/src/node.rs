@@ -155,7 +155,7 @@ impl Node {
         let mut control = self.control.lock();
         if let Some(why) = self.failed() {
             return Err(OpenError::Io {
-                doing: "no checkpoint".to_owned(),
+                doing: "cannot take a checkpoint".to_owned(),
                 error: io::Error::other(why),
             });
         }

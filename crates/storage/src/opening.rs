@@ -226,7 +226,7 @@ impl Opening {
             io::ErrorKind::WouldBlock => {
                 OpenError::InUse(format!("the second-level cache in {dir}"))
             }
-            _ => OpenError::io(format!("cannot have a second-level cache in {dir}"))(error),
+            _ => OpenError::io(format!("cannot open the second-level cache in {dir}"))(error),
         };
         SecondLevel::open(&*self.disk, config).map(Some).map_err(refused)
     }
@@ -269,7 +269,7 @@ impl Locked {
         config: NodeConfig,
     ) -> Result<Self, OpenError> {
         disk.create_dir_all(dir)
-            .map_err(OpenError::io(format!("cannot make {}", dir.display())))?;
+            .map_err(OpenError::io(format!("cannot create {}", dir.display())))?;
         control::refuse_foreign(&*disk, dir)?;
         access::refuse_shared(&*disk, dir)?;
         let lock = lock(&*disk, dir)?;
@@ -432,7 +432,7 @@ impl Redone {
     }
 }
 
-/// Stage 5: exactly the committed transactions are left. The parts of a node.
+/// Stage 5: exactly the committed transactions are left. Holds the parts of a node.
 pub(crate) struct Undone {
     pub(crate) pool: Arc<Pool>,
     pub(crate) wal: Arc<Wal>,

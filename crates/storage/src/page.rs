@@ -48,7 +48,7 @@ const SLOTS: usize = PREFIX + MAX_PREFIX;
 const NEXT: usize = 24;
 /// Overflow pages: bytes of the value in this page.
 const PART: usize = 28;
-/// Page 0.
+/// Page 0: the head of the free list, and the number of pages.
 const FREE_HEAD: usize = 32;
 const PAGE_COUNT: usize = 36;
 

@@ -8,10 +8,9 @@
 //!    with its compensation.
 //!
 //! Invariants
-//! 1. Recovery needs nothing from the crashed process's memory except the end of the log, and
-//!    nothing from an earlier recovery's memory. It may be killed anywhere and repeated. Redo skips
-//!    changes that a page already has; a compensation in the log leads past the change that it
-//!    undid.
+//! 1. Recovery needs nothing from the memory of the crashed process, or of an earlier recovery. It
+//!    may be killed anywhere and repeated. Redo skips changes that a page already has; a
+//!    compensation in the log leads past the change that it undid.
 //! 2. A page changed by redo is marked dirty at the log's end, as if it were changed there. A
 //!    record follows before the first checkpoint, which therefore writes the page.
 //!

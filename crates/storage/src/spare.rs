@@ -10,7 +10,7 @@
 //! Invariants
 //! 1. The known length of the free list is never more than its actual length.
 //! 2. Unless a request fails, the free list and the space beyond the pages together have what is
-//!    reserved. Otherwise they had no more when it was reserved.
+//!    reserved. If they have less, they had no more when it was reserved.
 //!
 //! A rollback fills its pages as before if it puts keys back as a run, as it does after a scan's
 //! deletes (`split`). Pages are not reserved for splits of other orders, or for leaves in which

@@ -72,8 +72,9 @@ impl Slots {
 }
 
 impl SpillFile {
-    /// Creates a file in `dir` with at most `limit` bytes, in slots of `slot_bytes` (at least 64).
-    /// Removes the file of an earlier process. Returns `None` if not even one slot fits.
+    /// Prepares a file in `dir` with at most `limit` bytes, in slots of `slot_bytes` (at least 64).
+    /// The first write creates it. Removes the file of an earlier process. Returns `None` if not
+    /// even one slot fits.
     pub fn new(
         disk: Arc<dyn Disk>,
         dir: &Path,

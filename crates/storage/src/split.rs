@@ -1,4 +1,4 @@
-//! Splits nodes: planned from the leaf up while nothing is latched, executed when all pages are
+//! Splits nodes: planned from the leaf up, with shared latches only; executed when all pages are
 //! taken.
 //!
 //! Invariants
@@ -72,8 +72,8 @@ impl<'a> View<'a> {
     fn split_point(&self) -> usize {
         let (at, count) = (self.at, self.count());
         if !self.replaces {
-            // The new cell goes with the adjacent run if that half fits. Otherwise, the cells
-            // beyond it are smaller than the cell.
+            // The new cell goes with the adjacent run if that half fits. Otherwise, the cells on
+            // its other side are together smaller than it, so it fits with them.
             if at + 1 == count || at > 0 && self.is_run(Some(at + 1)) {
                 return if self.fit(at..count) { at } else { at + 1 };
             }

@@ -75,8 +75,8 @@ impl Entry {
 pub struct Store {
     core: Core,
     trees: HashMap<TreeId, Entry, BuildHasherDefault<TreeHasher>>,
-    /// Transactions with something to undo, and for each the LSN from which the log must be kept;
-    /// oldest first.
+    /// Transactions that may have something to undo, and for each the LSN from which the log must
+    /// be kept; oldest first.
     active: Vec<(TxnId, Lsn)>,
     /// Bytes of log that undoing all of them may need, and how many of these are reserved in the
     /// log.

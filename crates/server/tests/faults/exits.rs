@@ -94,7 +94,7 @@ fn unsuitable_directory_is_refused() {
     let other = place.path().join("other");
     std::fs::create_dir(&other).unwrap();
     std::fs::write(other.join("control"), "Source: something").unwrap();
-    refused(&mut serve(&other), 9, "no control file of Clearway");
+    refused(&mut serve(&other), 9, "not a Clearway control file");
     assert_eq!(std::fs::read(other.join("control")).unwrap(), b"Source: something");
 }
 

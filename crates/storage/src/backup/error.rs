@@ -58,7 +58,7 @@ impl BackupError {
         }
     }
 
-    /// A hint for the user, as a full sentence.
+    /// Returns a hint for the user, as a full sentence.
     pub fn hint(&self) -> Option<&'static str> {
         Some(match (self, self.kind()) {
             (Self::Busy, _) => "Try again when the other backup has ended.",

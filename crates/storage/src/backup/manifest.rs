@@ -146,7 +146,7 @@ impl Manifest {
             files: Vec::new(),
         };
         if number::<usize>(&mut lines, "block")? != BLOCK {
-            return Err(format!("its blocks are not of {BLOCK} bytes"));
+            return Err(format!("its block size is not {BLOCK} bytes"));
         }
         while lines.peek().is_some() {
             manifest.files.push(parse_file(&mut lines)?);
@@ -181,7 +181,7 @@ impl Manifest {
         }
         if self.begin > self.redo || self.redo > self.end || self.end.0 - self.begin.0 != log {
             return Err(format!(
-                "a log of {log} bytes does not go from {} over {} to {}",
+                "a log of {log} bytes does not match begin {}, redo {} and end {}",
                 self.begin, self.redo, self.end
             ));
         }
@@ -214,7 +214,7 @@ fn parse_file<'a>(lines: &mut impl Iterator<Item = &'a str>) -> Result<Entry, St
         for sum in line.split(' ') {
             sums.push(
                 u32::from_str_radix(sum, 16)
-                    .map_err(|_| format!("`{sum}` is no checksum of {name}"))?,
+                    .map_err(|_| format!("`{sum}` is not a checksum of {name}"))?,
             );
         }
     }

@@ -31,7 +31,6 @@
 //!
 //! Source: the fuzzy dump of Gray and Reuter (1993), 11.5; PostgreSQL's `pg_basebackup` for the
 //! manifest.
-//! manifest.
 
 mod error;
 mod manifest;

@@ -23,7 +23,7 @@ impl Output {
         let shown = path.display().to_string();
         let file = disk
             .open(&path, Open::Create)
-            .map_err(BackupError::io(format!("cannot make {shown}")))?;
+            .map_err(BackupError::io(format!("cannot create {shown}")))?;
         let entry = Entry { name: name.to_owned(), size: 0, sums: Vec::new() };
         Ok(Self { entry, file, shown, block: Vec::new() })
     }

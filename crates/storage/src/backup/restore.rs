@@ -33,7 +33,7 @@ fn read_manifest(disk: &dyn Disk, backup: &Path) -> Result<Manifest, BackupError
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let why = format!(
-                "{} has no manifest: it is no backup, or one that was not finished",
+                "{} has no manifest: it is not a backup, or the backup was not finished",
                 backup.display()
             );
             return Err(BackupError::Incomplete(why));
@@ -43,7 +43,9 @@ fn read_manifest(disk: &dyn Disk, backup: &Path) -> Result<Manifest, BackupError
     let doing = || BackupError::io(format!("cannot read {shown}"));
     let len = file.len().map_err(doing())?;
     if len > MAX_MANIFEST {
-        return Err(BackupError::Incomplete(format!("{shown} is no manifest: it has {len} bytes")));
+        return Err(BackupError::Incomplete(format!(
+            "{shown} is not a manifest: it has {len} bytes"
+        )));
     }
     let mut bytes = vec![0; len as usize];
     file.read_exact_at(&mut bytes, 0).map_err(doing())?;
@@ -128,7 +130,7 @@ impl<'a> Backup<'a> {
     fn write(&self, dir: &Path, meter: &mut Meter<'_>) -> Result<(), BackupError> {
         let io = |doing: &str, path: &Path| BackupError::io(format!("{doing} {}", path.display()));
         let (data, log) = (dir.join("data"), dir.join("wal"));
-        self.disk.create_dir_all(&data).map_err(io("cannot make", &data))?;
+        self.disk.create_dir_all(&data).map_err(io("cannot create", &data))?;
         for (number, entry) in self.manifest.files.iter().enumerate() {
             if entry.name == LOG {
                 let Manifest { begin, end, segment_size, .. } = self.manifest;
@@ -142,7 +144,7 @@ impl<'a> Backup<'a> {
             }
             let path = dir.join(&entry.name);
             let file: Arc<dyn File> =
-                self.disk.open(&path, Open::Create).map_err(io("cannot make", &path))?;
+                self.disk.open(&path, Open::Create).map_err(io("cannot create", &path))?;
             self.read(number, entry, meter, &mut |bytes, at| {
                 file.write_all_at(bytes, at).map_err(io("cannot write", &path))
             })?;
@@ -152,8 +154,8 @@ impl<'a> Backup<'a> {
     }
 }
 
-/// Restores a backup as a data directory, and verifies all that it copies. `dir` must not exist or
-/// must be empty. The next start recovers in it.
+/// Restores a backup as a data directory, and verifies everything that it copies. `dir` must not
+/// exist or must be empty. The next start on it runs recovery.
 pub fn restore(
     disk: Arc<dyn Disk>,
     backup: &Path,

@@ -16,7 +16,7 @@ use crate::control::{Control, State};
 use crate::error::{OpenError, StorageError};
 use crate::wal::{Span, WalConfig, WalError, WalReader};
 
-/// No backup is running.
+/// The pin's value while no backup is running.
 pub(crate) const UNPINNED: u64 = u64::MAX;
 
 /// Prevents truncation of the log at or after the pinned LSN while it lives.
@@ -26,7 +26,7 @@ impl<'a> LogPin<'a> {
     /// Pins the whole log. Returns `Busy` if it is already pinned.
     pub(crate) fn take(pin: &'a AtomicU64) -> Result<Self, BackupError> {
         // Relaxed, here and below. After pinning, the caller takes a checkpoint. The control file's
-        // mutex orders the pin before every later checkpoint. An earlier checkpoint may not have
+        // monitor orders the pin before every later checkpoint. An earlier checkpoint may not have
         // seen the pin, but it kept everything that the caller's checkpoint needs.
         match pin.compare_exchange(UNPINNED, 0, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => Ok(Self(pin)),
@@ -57,7 +57,7 @@ pub(crate) fn new_target(disk: &dyn Disk, target: &Path) -> Result<(), BackupErr
         }
         access::refuse_shared(disk, target)?;
     }
-    disk.create_dir_all(target).map_err(BackupError::io(format!("cannot make {shown}")))?;
+    disk.create_dir_all(target).map_err(BackupError::io(format!("cannot create {shown}")))?;
     if let Some(parent) = target.parent() {
         disk.sync_dir(parent).map_err(io())?;
     }
@@ -88,7 +88,7 @@ impl Source<'_> {
         let data = target.join("data");
         self.disk
             .create_dir_all(&data)
-            .map_err(BackupError::io(format!("cannot make {}", data.display())))?;
+            .map_err(BackupError::io(format!("cannot create {}", data.display())))?;
         let mut pages = 0;
         for partition in (0..partitions).map(PartitionId) {
             pages += u64::from(self.files.page_count(partition)?);
@@ -197,7 +197,7 @@ pub fn take_offline(
     let state = Control::open(&*disk, &control)?.state();
     if !state.complete {
         return Err(OpenError::Refused(format!(
-            "{} has never been completed: there is nothing in it",
+            "{} was never completely created: it contains no data",
             dir.display()
         ))
         .into());
@@ -216,7 +216,7 @@ pub fn take_offline(
     let end = reader.position();
     if end < state.redo {
         let reason =
-            format!("it ends before {}, from where the last checkpoint needs it", state.redo);
+            format!("it ends before {}, where the last checkpoint's redo starts", state.redo);
         return Err(WalError::Corrupt { lsn: end, reason }.into());
     }
     new_target(&*disk, target)?;

@@ -171,7 +171,7 @@ impl Checker {
         for offset in
             control.damaged_slots().map_err(OpenError::io("cannot read the control file"))?
         {
-            let what = "a valid or an empty slot expected, neither found; the other one is used"
+            let what = "a valid or an empty slot expected, neither found; the other slot is used"
                 .to_owned();
             self.tell(FindingSeverity::Damage, "control", Some(offset), what, progress);
         }
@@ -241,7 +241,7 @@ impl Checker {
         }
         let (file, offset) = place.unwrap_or((self.dir.join("wal"), 0));
         let file = file.strip_prefix(&self.dir).unwrap_or(&file).display().to_string();
-        let what = format!("{error}; pages are checked by themselves only");
+        let what = format!("{error}; only single pages are checked");
         self.tell(FindingSeverity::Damage, &file, (offset > 0).then_some(offset), what, progress);
         Ok(false)
     }
@@ -289,7 +289,7 @@ impl Checker {
         if !damaged {
             return Err(error);
         }
-        let what = format!("recovery fails, so that pages are checked by themselves only: {error}");
+        let what = format!("recovery fails, so only single pages are checked: {error}");
         self.tell(FindingSeverity::Damage, file, None, what, progress);
         Ok(())
     }

@@ -95,7 +95,7 @@ pub(super) fn problem(page: &[u8]) -> Result<(), String> {
 fn extent(page: &[u8], slot: usize, heap: usize, level: u8) -> Result<(usize, usize), String> {
     let at = u16_at(page, SLOTS + SLOT * slot);
     if at < heap || at + 4 > PAGE_SIZE {
-        return Err(format!("slot {slot}: a cell at {heap} or behind expected, at {at} found"));
+        return Err(format!("slot {slot}: a cell at {heap} or after it expected, at {at} found"));
     }
     let (key, value) = (u16_at(page, at), u16_at(page, at + 2));
     let (len, long) = (value & !LONG, value & LONG != 0);

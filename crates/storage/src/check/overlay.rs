@@ -1,8 +1,8 @@
-//! A disk over another disk that captures all changes. Recovery can so run on a directory without
+//! A disk over another disk that captures all changes. So recovery can run on a directory without
 //! modifying it.
 //!
-//! Changed blocks go to a scratch file that the caller provides. Blocks of zeros, of which a new
-//! log segment consists, use no space there.
+//! Changed blocks go to a scratch file that the caller provides. Blocks of zeros use no space
+//! there; a new log segment consists of them.
 //!
 //! # Invariants
 //! 1. Nothing on the underlying disk is ever written, created, renamed, removed, synced or locked.

@@ -389,7 +389,7 @@ impl Walk<'_, '_> {
             self.out.add(file.finding(FindingSeverity::Damage, None, what));
         }
         if beyond > 0 {
-            let what = format!("{beyond} pages behind the {} in use are not empty", self.count);
+            let what = format!("{beyond} pages beyond the {} in use are not empty", self.count);
             self.out.add(file.finding(FindingSeverity::Note, None, what));
         }
     }

@@ -12,9 +12,9 @@
 //! 2. `written - durable` stays below [`MAX_UNSYNCED`], so a crash leaves nothing further beyond
 //!    the log's end. The reader searches that far for proof of damage, and the next start wipes
 //!    that much.
-//! 3. An idle flusher leaves a mark behind the last group. Until the next record overwrites it, the
-//!    mark proves that everything before it is on disk. The next sync also syncs the mark; the last
-//!    one happens at shutdown.
+//! 3. An idle flusher leaves a mark behind the last group, unless a segment ends there. Until the
+//!    next record overwrites it, the mark proves that everything before it is on disk. The next
+//!    sync also syncs the mark; the last one happens at shutdown.
 //! 4. A failed write or sync is never retried: after a failed fsync the operating system may
 //!    consider the lost pages clean (Rebello et al., "Can Applications Recover from fsync
 //!    Failures?", USENIX ATC 2020).

@@ -95,7 +95,7 @@ impl Wal {
         Self::resume(disk, config, end, LOG_START)
     }
 
-    /// As [`Wal::open`], for a log that is known to be durable before `durable`; rewrites less.
+    /// Like [`Wal::open`], for a log that is known to be durable before `durable`; rewrites less.
     pub(crate) fn resume(
         disk: Arc<dyn Disk>,
         config: WalConfig,

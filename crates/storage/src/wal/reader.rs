@@ -4,8 +4,8 @@
 //! end is usually a torn tail, even if complete records follow it. It is damage if something proves
 //! that the unreadable place was durable. The proof may be a record that follows (by its
 //! `unsynced`), or the mark that an idle flusher leaves behind the last group. It may also be the
-//! control file or the pages; their readers call [`WalReader::must_reach`]. `docs/durability.md`
-//! says which cases cannot be distinguished.
+//! control file, or the copies of pages in the double-write file; their readers call
+//! [`WalReader::must_reach`]. `docs/durability.md` says which cases cannot be distinguished.
 
 use std::fmt;
 use std::io;

@@ -19,8 +19,8 @@
 //!    checkpoint. While a request waits or was refused, the maker asks for checkpoints, at most one
 //!    per retry interval. A checkpoint that cannot help ends at once.
 //!
-//! Locking: one monitor, held briefly; nothing is called under it. A crash leaves nothing of this
-//! state.
+//! Locking: `state` is held briefly, and nothing is called under it. The maker calls the hooks for
+//! a lack of space while it holds the monitor of their list. A crash leaves nothing of this state.
 //!
 //! Source: reserving log space for rollbacks is common practice (Gray and Reuter, "Transaction
 //! Processing", 1993, 11.3).

@@ -9,10 +9,10 @@
 //! 4. The flusher sleeps only when nothing above `durable` is requested and the ring is not half
 //!    full.
 //!
-//! Locking: `waiters` and `rung` are held briefly. Only the flusher calls hooks, while it holds the
-//! monitor of their list. It is a monitor, not a latch, since hooks wake threads. A crash leaves
-//! nothing of this state.
-//! list, by the flusher alone: no latch, since they wake threads. A crash leaves nothing of it.
+//! Locking: `waiters` and `rung` are held briefly. Hooks are called while the monitor of their list
+//! is held. It is a monitor, not a latch, since hooks wake threads. The flusher calls the hooks for
+//! what is durable. The thread that fails the log calls those for a failure; one that is registered
+//! later is called at once. A crash leaves nothing of this state.
 
 use std::io;
 use std::panic::Location;

@@ -11,7 +11,7 @@ use clearway_storage::{Node, NodeConfig, Trees};
 use clearway_types::TreeId;
 
 const TREE: TreeId = TreeId(1);
-/// Returns whether there is a ring, and whether it has registered buffers.
+/// Whether there is a ring, and whether it has registered buffers.
 const THREADS: (bool, bool) = (false, false);
 const RING: (bool, bool) = (true, false);
 const REGISTERED: (bool, bool) = (true, true);
