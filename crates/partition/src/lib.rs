@@ -2,9 +2,9 @@
 //!
 //! [`Partition::on_message`] takes one message, runs what can run, and leaves in the outbox what
 //! its environment must do. It never waits: a fragment that misses a page or a lock is suspended,
-//! and others run. Must not know: sessions, SQL text, threads, clocks, disks, other partitions. It
-//! counts lock requests in `lockstat`, but reads nothing back from it. The code that carries out
-//! the outbox measures the waits.
+//! and others run. This crate must not know about sessions, SQL text, threads, clocks, disks or
+//! other partitions. It counts lock requests in `lockstat`, but reads nothing back from it. The
+//! code that carries out the outbox measures the waits.
 
 #![forbid(unsafe_code)]
 

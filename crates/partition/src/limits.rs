@@ -24,17 +24,18 @@ pub struct Limits {
     /// Number of resumed calls, whose wait is over, that run with one message before other messages
     /// have a turn. Default 64.
     pub turns: usize,
-    /// Number of a plan's reads after which the partition reports what became of their rows, from
-    /// which the lock of the plan's reads is learned. 0 disables learning: reads take shared locks.
-    /// Default 16.
+    /// Number of reads of a plan after which the partition reports what became of the rows. The
+    /// lock of the plan's reads is learned from these reports. 0 disables learning: reads take
+    /// shared locks. Default 16.
     pub learn_after: u32,
-    /// Bytes of rows that a one-shot may read; beyond that it fails with
+    /// Bytes of rows that a one-shot that only reads may return; beyond that it fails with
     /// [`crate::Failure::NeedsSnapshot`]. Default 512 KiB.
     pub one_shot_bytes: u32,
     /// Slices of dropped trees that are freed in one turn. Default 8.
     pub drop_slices: u32,
-    /// Memory for versions kept for open snapshots, in bytes. Beyond it the snapshots fail. Default
-    /// 32 MiB.
+    /// Memory for versions kept for open snapshots, in bytes. Versions beyond it go to the
+    /// temporary file. If there is none or it is full, snapshots fail, oldest first. Default 32
+    /// MiB.
     pub version_memory: usize,
     /// Number of commits for which versions are still kept after the last snapshot has closed.
     /// Default 4096.

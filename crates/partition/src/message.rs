@@ -87,7 +87,7 @@ pub enum Body {
         program: Arc<Program>,
         /// The environment of its expressions.
         env: Arc<Env>,
-        /// The rows of an INSERT.
+        /// The rows of an INSERT, or the entries of a global index.
         rows: Option<RowBatch>,
         /// Pause when a batch of output rows is full ([`Reply::more`]); [`Body::Next`] resumes.
         batch: Batch,
@@ -115,7 +115,7 @@ pub enum Body {
         program: Arc<Program>,
         /// The environment of its expressions.
         env: Arc<Env>,
-        /// The keys of a global index.
+        /// The rows of an INSERT, or the entries of a global index.
         rows: Option<RowBatch>,
         /// Same as in [`Body::Statement`].
         batch: Batch,
@@ -368,7 +368,7 @@ pub enum Out {
         /// The partition.
         partition: PartitionId,
         /// The transaction. [`NOBODY`] means the partition itself, which has more calls to resume
-        /// than one message may.
+        /// than one message may resume.
         txn: TxnId,
     },
     /// A call of a transaction that had the partition to itself cannot continue immediately. The
@@ -404,7 +404,7 @@ pub enum Out {
         stake: Stake,
         /// Its session and statement; none for the engine's own transactions.
         requester: Option<Requester>,
-        /// The line in which it waits for a lock, as numbered by the partition. None if it waits
+        /// The line in which it waits for a lock, as numbered by the partition. `None` if it waits
         /// for the partition.
         line: Option<u64>,
         /// The lock, for the views.

@@ -28,8 +28,8 @@ pub(crate) struct Txn<L> {
     /// Statements whose batch is full.
     pub paused: Vec<Statement>,
     pub reads: Reads,
-    /// Rows that it has deleted here and reinserted under other keys or at other partitions. Not
-    /// undone.
+    /// Rows that it has deleted here and reinserted under other keys or at other partitions.
+    /// ROLLBACK TO does not remove any of them.
     pub moved: Vec<RowKey>,
     /// Number of times that its end has been retried because pages could not be provided.
     pub retries: u32,

@@ -12,9 +12,9 @@ use clearway_types::{DatumRef, RowBatch, RowView, SqlError, key};
 #[derive(Default)]
 pub(super) struct Insert {
     locked: bool,
-    /// Number of rows processed; pending steps belong to the last of them.
+    /// Number of rows processed; pending steps belong to the next row.
     at: usize,
-    /// Whether the steps of row `at` are noted but not started.
+    /// Whether the steps of row `at` are noted but not all executed.
     noted: bool,
     steps: Steps,
 }

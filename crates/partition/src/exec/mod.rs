@@ -2,12 +2,11 @@
 //! there.
 //!
 //! Invariants
-//! 1. An [`Exec`] that stopped with [`Stop::MissingPage`], [`Stop::Wait`] or [`Stop::Slice`] has
-//!    executed whole steps only: the next run resumes with the step that it stopped at. A row's
-//!    change may consist of several steps (its table, its indexes); they are noted before the first
-//!    is executed.
-//! 2. With [`Locking::Take`], everything that a later step relies on is locked before an earlier
-//!    step stops.
+//! 1. An [`Exec`] that stopped for a reason other than [`Stop::Fail`] has executed whole steps
+//!    only: the next run resumes with the step that it stopped at. A row's change may consist of
+//!    several steps (its table, its indexes); they are noted before the first is executed.
+//! 2. With [`Locking::Take`], whatever was read before a stop, and is relied on after it, is
+//!    locked.
 //! 3. A statement does not see its own changes: keys that it may move ahead of its scan are
 //!    collected before the first change.
 
@@ -107,7 +106,7 @@ pub(crate) struct Cx<'a, T: Trees> {
     pub mode: TxnMode,
     pub locking: Locking,
     pub limits: &'a Limits,
-    /// `None` for a transaction of its own, or one that is not a client's.
+    /// `None` for a one-shot, and for a transaction that is not a client's.
     pub learning: Option<Learning<'a>>,
     /// Same as [`crate::txn::Txn::moved`]. `None` if it moves no rows.
     pub moved: Option<&'a mut Vec<RowKey>>,

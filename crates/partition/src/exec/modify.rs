@@ -26,7 +26,7 @@ pub(super) struct Modify {
     steps: Steps,
     old: Vec<u8>,
     new: Vec<u8>,
-    /// It does not only add, or must not add concurrently with others.
+    /// Whether the statement, which only adds, must change the row under the exclusive lock.
     exclusive: bool,
 }
 

@@ -216,9 +216,9 @@ impl Keys {
         let table = &*access.table;
         match self {
             Self::Range(r) if wait != LockWait::Skip && cx.as_of.is_none() => {
-                // Tables do not have the other two modes: their readers and writers may be in one
-                // table concurrently. A table without a primary key has no key that such a reader
-                // could share with a writer.
+                // Tables have no modes for FOR KEY SHARE and FOR NO KEY UPDATE: their readers and
+                // writers may be in one table concurrently. A table without a primary key has no
+                // key that such a reader could share with a writer.
                 if r.full && (mode == mode.of_table() || table.primary_key.is_empty()) {
                     return cx.try_lock_table(table, mode.of_table(), wait);
                 }

@@ -19,8 +19,8 @@ static TABLE_SHARED: Class = Class::new("lock.table_shared");
 static TABLE_EXCLUSIVE: Class = Class::new("lock.table_exclusive");
 static TABLE_ACCESS_SHARED: Class = Class::new("lock.table_access_shared");
 static TABLE_ACCESS_EXCLUSIVE: Class = Class::new("lock.table_access_exclusive");
-/// The whole partition, which a multi-partition transaction may have to itself; every message
-/// requests it.
+/// The whole partition, which a multi-partition transaction may have to itself; messages that may
+/// have to wait for that transaction request it.
 pub(crate) static PARTITION: Class = Class::new("lock.partition");
 
 /// Returns the class of a request.

@@ -1,9 +1,9 @@
 //! The transactions that hold one key, and their modes.
 //!
-//! Invariant: either all of `txns` hold [`Mode::Shared`], or all hold [`Mode::Increment`], or there
-//! is exactly one, with `mode`. In addition, any transactions may hold [`Mode::KeyShared`] unless
-//! `mode` is [`Mode::Exclusive`]. No transaction is in both sets. If `chain` is not empty, `mode`
-//! is [`Mode::NoKeyExclusive`], and `txns` contains the chain and at most one more.
+//! Invariant: either all of `txns` hold [`Mode::Shared`], or all hold [`Mode::Increment`], or at
+//! most one of them is not in `chain`; that one holds `mode`. In addition, any transactions may
+//! hold [`Mode::KeyShared`] unless `mode` is [`Mode::Exclusive`]. No transaction is in both sets.
+//! If `chain` is not empty, `mode` is [`Mode::NoKeyExclusive`], and `txns` contains the chain.
 
 use super::Mode;
 use super::few::Few;
@@ -172,8 +172,8 @@ impl Holders {
         !self.chain.is_empty()
     }
 
-    /// Returns the transactions that prevent a newcomer from queuing behind: the holder that is not
-    /// retired, and the whole chain if it is full.
+    /// Returns the transactions that prevent a newcomer from going behind the chain: the holder
+    /// that is not retired, and the whole chain if it is full.
     fn against_newcomer(&self) -> impl Iterator<Item = TxnId> {
         let full = self.chain.len() >= CHAIN;
         let chain = if full { &*self.chain } else { &[] };

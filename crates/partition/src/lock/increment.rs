@@ -2,8 +2,8 @@
 //! move.
 //!
 //! Invariants
-//! 1. No transaction holds both [`Mode::Increment`] and [`Mode::Shared`] on a key, nor holds either
-//!    of them packed together with [`Mode::Increment`]. The second request becomes
+//! 1. No transaction holds both [`Mode::Increment`] and [`Mode::Shared`] on a key, and no packed
+//!    key is held in [`Mode::Increment`]. A request that would violate this becomes
 //!    [`Mode::NoKeyExclusive`] before it is checked for conflicts.
 //! 2. A key's *spread* is the sum of the absolute values added to its row under [`Mode::Increment`]
 //!    since the key was last free of that mode. However its holders end, no integer of the row

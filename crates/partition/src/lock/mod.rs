@@ -117,8 +117,8 @@ pub(crate) const MODES: [Mode; 6] = [
     Mode::AccessExclusive,
 ];
 /// The modes of keys and ranges, from weakest to strongest. Each conflicts with everything that the
-/// modes before it conflict with, except that [`Mode::Shared`] and [`Mode::Increment`] conflict
-/// only with each other.
+/// modes before it conflict with, except that [`Mode::Shared`] conflicts with [`Mode::Increment`],
+/// which does not conflict with itself.
 pub(crate) const ROW_MODES: [Mode; 5] =
     [Mode::KeyShared, Mode::Shared, Mode::Increment, Mode::NoKeyExclusive, Mode::Exclusive];
 

@@ -206,8 +206,8 @@ impl LockTable {
         Some(all[own.map_or(0, |own| own + 1)..].to_vec())
     }
 
-    /// Returns true if the request must not be granted behind a chain, because a member of the
-    /// chain is behind its own transaction (invariant 2).
+    /// Returns true if the request must not be granted behind a chain, because its transaction's
+    /// keys are packed, or because a member of the chain is behind its transaction (invariant 2).
     pub(super) fn must_not_join(&self, txn: TxnId, scope: ScopeId, keys: &Keys<'_>) -> bool {
         let (ScopeId::Tree(tree), Keys::One(key)) = (scope, keys) else { return false };
         let Some(owner) = self.owners.get(&txn) else { return false };

@@ -334,9 +334,10 @@ impl Scope {
         }
     }
 
-    /// Returns a conflicting line for keys or ranges that meets the place, was opened before
-    /// `before`, and is the last one that `accept` accepted. Among all lines it prefers the newest,
-    /// so that newcomers do not all watch the same line and rescan when it closes.
+    /// Returns a conflicting line for keys or ranges that meets the place and was opened before
+    /// `before`: the last one that `accept` accepted. For a new request (`before` is `u64::MAX`) it
+    /// prefers the newest line, so that newcomers do not all watch the same line and rescan when it
+    /// closes.
     pub(super) fn find_line(
         &self,
         place: &Keys<'_>,

@@ -89,7 +89,8 @@ pub(crate) struct LockTable {
     /// The number of retired locks, and where it is worth retiring one.
     pub(super) retired: usize,
     pub(super) heat: Heat,
-    /// Transactions that will be undone, or behind which all will be: none may go behind them.
+    /// Transactions that will be undone, or for which all transactions behind them will be undone.
+    /// No others may go behind them.
     pub(super) barred: BTreeSet<TxnId>,
     /// The number of lines and waits so far.
     numbers: u64,

@@ -7,12 +7,12 @@
 //! little is followed by one that skips nothing.
 //!
 //! Invariants
-//! 1. Of a key's images in memory, the spilled ones are older than the remaining ones.
-//! 2. One message packs at most [`CUTS`] blocks, and visits at most [`VISITS`] keys for each, which
-//!    bounds the delay for writers.
+//! 1. A key's spilled images are older than those that stay in memory.
+//! 2. One call of [`Versions::trim`] packs at most [`CUTS`] blocks, and visits at most [`VISITS`]
+//!    keys for each, which bounds the delay for writers.
 //! 3. The oldest snapshot fails, then the next, in these cases: the images are over the budget and
-//!    there is no room in the file; the metadata of blocks takes half of the budget and [`KNOWN`]
-//!    bytes; or [`BACKLOG`] bytes beyond the budget wait to be written.
+//!    there is no room in the file; the metadata of blocks takes more than half of the budget and
+//!    more than [`KNOWN`] bytes; or [`BACKLOG`] bytes beyond the budget wait to be written.
 
 use super::spill::{Entry, Loaded, Packer, Room, joined};
 use super::{Image, Kept, Key, Versions, size_of_image};
@@ -20,7 +20,8 @@ use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, TreeId};
 use std::ops::Bound;
 
-/// Maximum number of blocks that one message packs, or of snapshots that it fails.
+/// Maximum number of blocks packed and snapshots failed, together, in one call of
+/// [`Versions::trim`].
 const CUTS: usize = 8;
 
 /// Maximum number of keys that the sweep visits for one block.
@@ -45,7 +46,7 @@ pub(super) struct Sweep {
 
 /// The next action.
 enum Step {
-    /// Nothing, or nothing helps.
+    /// Do nothing: the store is within its budget, or nothing helps.
     Rest,
     /// Pack a block with this number of bytes.
     Cut(usize),

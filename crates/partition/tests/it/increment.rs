@@ -504,7 +504,7 @@ fn hot_rows_cost_one_version_per_snapshot() {
     d.call(slow, Body::Finish { commit: Some(Lsn(0)) }).expect("nothing");
 }
 
-/// With this bug planted, a test above fails (built with `--cfg shuttle` only).
+/// With this bug planted, a test above fails (only in builds with `--cfg shuttle`).
 #[cfg(shuttle)]
 #[test]
 fn canaries_are_found() {

@@ -37,7 +37,7 @@ pub(in crate::versions) fn joined(tree: TreeId, key: &[u8]) -> Vec<u8> {
 /// An image in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::versions) struct Entry<'b> {
-    /// Prefixed with its tree's number.
+    /// The key, prefixed with its tree's number.
     pub key: &'b [u8],
     pub commit: Lsn,
     pub moved: bool,
