@@ -1,5 +1,5 @@
-//! How many commits share a log sync, and the commit rate relative to the bare rate of the disk, in
-//! a real directory.
+//! Measures how many commits share a log sync, and the commit rate relative to the bare rate of the
+//! disk, in a real directory.
 //!
 //! `cargo bench -p clearway-coordinator --bench commit [-- --quick]`
 //!
@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 const COMMITTERS: [usize; 3] = [1, 16, 100];
 const BAR_SHARED: f64 = 20.0;
 const BAR_RATIO: f64 = 10.0;
-/// Of updates that cost a microsecond each, without network or disk. Counting costs 10 to 30 ns of
+/// For updates that cost a microsecond each, without network or disk. Counting costs 10 to 30 ns of
 /// that.
 const BAR_COUNTED: f64 = 0.95;
 const BLOCK: usize = 4096;
@@ -42,12 +42,12 @@ struct Dir(PathBuf);
 impl Drop for Dir {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            eprintln!("{} stays: {error}", self.0.display());
+            eprintln!("cannot remove {}: {error}", self.0.display());
         }
     }
 }
 
-/// What a worker sleeps on.
+/// Lets a worker sleep until it is woken.
 #[derive(Default)]
 struct Bell(Mutex<bool>, Condvar);
 

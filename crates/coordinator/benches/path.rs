@@ -125,7 +125,7 @@ fn main() {
     let teller_of = |aid: i32| aid % 10 + 1;
     let tell = |what: &str, counted: Option<u64>| match counted {
         Some(count) => println!("{what}: {count} instructions"),
-        None => println!("{what}: instructions are not counted here, no trap after each"),
+        None => println!("{what}: not counted: this machine does not trap after each instruction"),
     };
     tell("select-only", count(&session, |aid| vec![(select.clone(), vec![aid])]));
     tell(

@@ -1,8 +1,8 @@
-//! BACKUP: a thread of its own copies the database while the session waits and receives progress
+//! BACKUP: a dedicated thread copies the database while the session waits and receives progress
 //! notices.
 //!
 //! Invariants
-//! 1. The statement ends only after the thread has ended, so the session's next statement finds no
+//! 1. The statement ends only after the copy has ended, so the session's next statement finds no
 //!    running backup.
 //! 2. Cancelling the statement, or losing the client, ends the copy after the current block.
 //!
@@ -81,7 +81,9 @@ pub(crate) async fn run(core: &Rc<Core>, backup: &Backup) -> Result<Outcome, Sto
             SqlState::INVALID_PARAMETER,
             format!("\"{}\" is not an absolute path", backup.target),
         );
-        return Err(e.hint("The server's working directory is not yours.").into());
+        return Err(e
+            .hint("A relative path would start at the server's working directory.")
+            .into());
     }
     let began = Instant::now();
     let job = Arc::new(Job::new());

@@ -9,7 +9,7 @@ use clearway_types::TreeId;
 use std::collections::HashSet;
 use std::ops::{Bound, ControlFlow};
 
-/// The disk failed while trees were read.
+/// Returns the error for a disk that failed while trees were read.
 pub(crate) fn cannot_read(error: std::io::Error) -> OpenError {
     OpenError::Io { doing: "cannot read a tree".to_owned(), error }
 }

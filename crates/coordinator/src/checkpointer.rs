@@ -2,8 +2,8 @@
 //! on request. It also flushes the log periodically for commits that do not wait for it.
 //!
 //! Invariant: a request made before a checkpoint begins is answered after that checkpoint ends,
-//! never by an earlier one. A panic of the thread fails the engine. Requests after the thread's end
-//! fail. Locking: one monitor over the requests, never held during I/O. A crash leaves the last
+//! never by an earlier one. A panic of the thread fails the engine, and all present and later
+//! requests. Locking: one monitor over the requests, never held during I/O. A crash leaves the last
 //! completed checkpoint.
 
 use clearway_latch::Monitor;
@@ -95,13 +95,15 @@ impl Checkpointer {
                 }
             });
             if let (Err(message), Some(node)) = (ended, weak.upgrade()) {
-                end(&shared, &node, &format!("their thread panicked: {message}"));
+                end(&shared, &node, &format!("the checkpointer panicked: {message}"));
                 fail_by_panic(&node, NAME, &message);
             }
         });
         match spawned {
             Ok(handle) => self.shared.lock().thread = Some(handle),
-            Err(e) => end(&self.shared, node, &format!("their thread cannot be started: {e}")),
+            Err(e) => {
+                end(&self.shared, node, &format!("the checkpointer thread cannot be started: {e}"))
+            }
         }
     }
 
@@ -146,7 +148,7 @@ fn answer_all(node: &Node, requests: Vec<Answer>, result: &Result<(), SqlError>)
 
 /// Records that the thread has ended and fails present and later requests.
 fn end(shared: &Monitor<State>, node: &Node, why: &str) {
-    let why = format!("no checkpoints: {why}");
+    let why = format!("checkpoints have stopped: {why}");
     tracing::error!("{why}");
     let refused = SqlError::new(SqlState::INTERNAL, why);
     let requests = {

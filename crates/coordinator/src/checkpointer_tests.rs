@@ -44,7 +44,7 @@ fn panic_between_checkpoints_fails_the_engine() {
         let refused = receive.recv().expect("an answer").expect_err("no checkpoint");
         assert_eq!(
             refused.message(),
-            "no checkpoints: their thread panicked: planted in its thread"
+            "checkpoints have stopped: the checkpointer panicked: planted in its thread"
         );
         checkpointer.stop();
     }

@@ -248,12 +248,12 @@ impl Client {
         if txn.block == Block::None { default } else { txn.characteristics }
     }
 
-    /// Prepares for a statement that the session executes by itself.
+    /// Prepares for a statement that the session itself executes.
     pub fn enter(&mut self, options: RunOptions) {
         self.core.enter(options);
     }
 
-    /// SET of `transaction_isolation` or a related variable. No effect outside a transaction block.
+    /// Executes SET of `transaction_isolation` or a related variable. No effect outside a block.
     ///
     /// # Errors
     /// 25001 if the transaction can no longer change this.
@@ -427,7 +427,7 @@ impl Client {
     ) -> Step {
         match failure {
             Failure::StalePlan => Step::Replan,
-            // A task answers in parts.
+            // A task opens a snapshot, and may answer in parts.
             Failure::NeedsSnapshot => self.start_task(plan.clone(), env.clone()),
             // The task replays the block and continues.
             Failure::Undone => self.start_task(plan.clone(), env.clone()),
@@ -524,7 +524,8 @@ impl Client {
         self.poll_task(Box::pin(task::run(self.core.clone(), plan, env)))
     }
 
-    /// BEGIN. Inside a block it begins nothing, and its options apply to the current block.
+    /// Executes BEGIN. Inside a block it begins nothing, and its options apply to the current
+    /// block.
     fn begin(&mut self, options: &TxnOptions) -> SqlResult<Outcome> {
         let mut txn = self.core.txn();
         let already = std::mem::replace(&mut txn.block, Block::Explicit) == Block::Explicit;

@@ -115,7 +115,9 @@ impl Client {
     /// error.
     pub fn copy_in_end(&mut self, abort: Option<SqlError>) -> Step {
         let Some(copy) = self.copy.take() else {
-            return Step::Done(Err(SqlError::internal("the end of no COPY").into()));
+            return Step::Done(Err(
+                SqlError::internal("the end of a COPY that has not begun").into()
+            ));
         };
         let core = self.core.clone();
         self.poll_task(Box::pin(finish(core, copy, abort)))

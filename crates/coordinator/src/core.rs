@@ -2,8 +2,8 @@
 //! partitions with their replies.
 //!
 //! Invariants
-//! 1. `calls` holds exactly the messages that were sent and whose answers [`Core::reply`] has not
-//!    yet taken. A reply without a call is stale and is dropped.
+//! 1. `calls` holds exactly the messages that [`Core::send`] has sent and whose answers have not
+//!    been taken yet. A reply without a call is stale and is dropped.
 //! 2. `txn.participants` holds every partition that may hold locks or effects of the transaction. A
 //!    partition is entered before the first message is sent to it.
 //! 3. `shown` is at or after every commit revealed by an answer that [`Core::reply`] has taken
@@ -129,8 +129,8 @@ impl Txn {
         self.block != Block::None || self.id != TxnId(0)
     }
 
-    /// Returns true for a block with work and locks that a failure leaves no savepoint to return
-    /// to.
+    /// Returns true for a block that has joined partitions and has no savepoint: after a failure it
+    /// can only end.
     pub(crate) fn has_only_to_end(&self) -> bool {
         self.block == Block::Explicit && self.savepoints.is_empty() && !self.participants.is_empty()
     }
@@ -449,8 +449,7 @@ impl Core {
         self.has_handed_out.get()
     }
 
-    /// Takes rows for the client. Inside a block, the commits that they reveal are waited for at
-    /// its end.
+    /// Takes rows for the client. Inside a block, its end waits for the commits that they reveal.
     pub(crate) fn take_part(&self) -> Option<Part> {
         let rows = self.part.take()?;
         let wait = if self.txn().block == Block::Explicit { Lsn(0) } else { self.shown.get() };

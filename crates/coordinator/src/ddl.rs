@@ -2,8 +2,8 @@
 //!
 //! TRUNCATE, ALTER TABLE and CREATE INDEX create new trees and keep the old ones until the
 //! transaction commits. Rolling back just discards the new trees. Older snapshots keep reading the
-//! old trees (`past`). Rows inserted into a tree created by the same transaction need neither locks
-//! nor undo.
+//! old trees (`past`). Rows inserted into a tree created by the same transaction need no locks, and
+//! no undo unless there is a savepoint.
 //!
 //! Invariants
 //! 1. One transaction at a time changes the catalog: it holds the exclusive lock on the catalog's
@@ -140,7 +140,7 @@ async fn drop_tables(
     Ok(outcome)
 }
 
-/// 42809: DROP of the wrong kind of relation.
+/// Returns the error for DROP of the wrong kind of relation (42809).
 fn wrong_kind(name: &str, kind: &str) -> SqlError {
     SqlError::new(SqlState::WRONG_OBJECT_TYPE, format!("\"{name}\" is not {kind}"))
 }

@@ -30,8 +30,8 @@
 //!    arrives early is kept until all before it have arrived.
 //! 5. The victim has the smallest [`Stake`] on the cycle. Among equals, the highest id is chosen.
 //!
-//! Locking: the engine keeps the graph behind a latch, which only waits and their time-outs take. A
-//! crash leaves nothing.
+//! Locking: the engine keeps the graph behind a latch, which only waits, their time-outs and
+//! monitoring take. A crash leaves nothing.
 //!
 //! Source: Gray and Reuter, chapter 7.11. Finding some deadlocks late instead of examining every
 //! member of a line: ours.

@@ -10,9 +10,9 @@
 //!    published.
 //!
 //! Locking: `catalog` is a latch, held to copy a pointer (workers cache what they read and compare
-//! versions first). `waits_for` is a latch that only lock waits take. `learned` is a latch taken at
-//! each new plan's first run in a block. No other lock is taken under any of them. A crash leaves
-//! the data directory as `storage` describes.
+//! versions first). `waits_for` is a latch that only waits, their time-outs and monitoring take.
+//! `learned` is a latch taken at each new plan's first run in a block, and by monitoring. No other
+//! lock is taken under any of them. A crash leaves the data directory as `storage` describes.
 
 use crate::bootstrap;
 use crate::catalog_rows::FIRST_USER_ID;
@@ -51,7 +51,8 @@ pub struct EngineConfig {
     /// A commit that did not wait (`synchronous_commit = off`) becomes durable after about this
     /// time at most. Default: 200 ms, like PostgreSQL's `wal_writer_delay`.
     pub lazy_flush: Duration,
-    /// Most messages that a worker handles while it holds a partition's baton. Default: 64.
+    /// Maximum number of messages that a worker handles while it holds a partition's baton.
+    /// Default: 64.
     pub drain_limit: usize,
     /// Each partition's limits.
     pub partition: Limits,
@@ -63,8 +64,8 @@ pub struct EngineConfig {
     /// A statement on several partitions that deadlocks is retried. It fails after this many
     /// deadlocks in a row; each of them has let another transaction continue. Default: 16.
     pub deadlocks: u32,
-    /// Most replays of a block that is undone because another transaction rolled back. After that
-    /// it fails. Default: 8.
+    /// Maximum number of replays of a block that is undone because another transaction rolled back.
+    /// After that it fails. Default: 8.
     pub replays: u32,
     /// Transaction ids that a worker reserves from the node at a time; at least 1. Default: 1024.
     pub txn_ids: u64,
@@ -360,7 +361,7 @@ impl Engine {
     pub(crate) fn replays(&self) -> u32 {
         self.replays
     }
-    /// Returns the worker that receives mail for the partition that no session sends.
+    /// Returns the worker that handles mail for the partition when no session has sent it.
     pub(crate) fn home(&self, partition: PartitionId) -> u16 {
         partition.0 % self.mailboxes.len() as u16
     }

@@ -68,7 +68,7 @@ pub(crate) fn per_row(steps: &[Finish], mut rows: RowBatch, env: &Env) -> SqlRes
     Ok(rows)
 }
 
-/// Calls `take` with one chunk of `len` rows after the other. Other sessions run in between.
+/// Calls `take` with each chunk of the `len` rows in order. Other sessions run between chunks.
 async fn in_turns(
     core: &Core,
     len: usize,

@@ -31,7 +31,7 @@ struct Entry {
     row: Vec<u8>,
 }
 
-/// Which unique keys of a table.
+/// A subset of a table's unique keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keys {
     Primary,
@@ -209,9 +209,10 @@ fn entry(
     Ok(Some(Entry { key, home, at, row: batch.get(0).bytes().to_vec() }))
 }
 
-/// Finds the home of the row with this key by `op`. Without such a row it returns any partition:
-/// none has the row, and the key is locked. A skipped key means a skipped row. Returns `None` if
-/// the global index is newer than the snapshot, so that any partition may have the row.
+/// Runs `op` to find the home of the row with this key. If there is no such row, returns an
+/// arbitrary partition: none has the row, and the key is locked. A skipped key means a skipped row.
+/// Returns `None` if the global index is newer than the snapshot, so that any partition may have
+/// the row.
 pub(crate) async fn home(
     core: &Core,
     table: &Arc<TableDef>,

@@ -1,10 +1,10 @@
 //! The rows that several transactions hold or wait for, over all partitions, for monitoring.
 //!
-//! A look sends a message to every partition through its home worker. The thread that handles it
+//! A request sends a message to every partition through its home worker. The thread that handles it
 //! gathers that partition's rows, so statements pay nothing for being observed.
 //!
-//! Invariant: a look ends when every partition has reported its rows once, and its end is reported
-//! once. It never ends if the workers stop meanwhile.
+//! Invariant: a request ends when every partition has reported its rows once, and its end is
+//! reported once. It never ends if the workers stop meanwhile.
 //!
 //! Locking: the reported rows are behind a latch, held to append to them. A crash leaves nothing.
 
@@ -51,7 +51,7 @@ struct Gathered {
 
 static GATHERED: Class = Class::new("coordinator.hot_rows");
 
-/// The transaction that a look's messages name. They do nothing for it.
+/// The transaction that a request's messages name. They do nothing for it.
 const NO_TXN: TxnId = TxnId(u64::MAX);
 
 impl Engine {
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn last_partition_ends_a_look() {
+    fn last_partition_ends_a_request() {
         let (send, receive) = std::sync::mpsc::channel();
         let take: Take = Box::new(move |all| send.send(all).unwrap());
         let gathered =

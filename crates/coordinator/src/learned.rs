@@ -1,8 +1,8 @@
 //! Plans with learned locks: one entry per plan text, shared by all sessions' plans with that text.
 //!
 //! Invariants
-//! 1. At most [`MOST`] texts are kept. One more clears them all: existing plans keep what they have
-//!    learned, unlisted, and new ones start over.
+//! 1. At most [`MOST`] texts are kept. Adding one more clears them all: existing plans keep
+//!    what they have learned, unlisted, and new ones start over.
 //! 2. A transaction learns only where it may write: in a block that is not READ ONLY.
 //!
 //! Locking: a latch, held once per plan to find its entry, and to list the entries. Nothing is
@@ -14,7 +14,7 @@ use clearway_ir::{LearnedLock, LearnedRow};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Most texts kept.
+/// Maximum number of texts kept.
 const MOST: usize = 4096;
 
 /// An engine's plans that read, or only add.

@@ -5,7 +5,7 @@
 //! statement either ends at once or is [`Step::Pending`] until [`Port::poll`] reports that its
 //! session may continue: nothing here blocks a thread.
 //!
-//! Must not know: SQL text, the wire protocol, pages, how a partition executes a program.
+//! Must not know: SQL text, the wire protocol, how a partition executes a program.
 
 #![forbid(unsafe_code)]
 
@@ -81,5 +81,5 @@ pub use clearway_storage::wal::DURABLE;
 pub use clearway_storage::{
     NodeConfig, OpenError, OpenErrorKind, RecoveryReport, SecondLevelConfig, backup as copy_of,
 };
-/// Runs code that may panic, for a process that then ends.
+/// Runs code that may panic. After a panic the process must end.
 pub use clearway_sync::panics::caught;

@@ -64,7 +64,7 @@ pub(crate) fn may_retry(core: &Core, retries: u32) -> bool {
     retries.saturating_add(1) < core.engine().deadlocks()
 }
 
-/// Returns true if it is a transaction of its own that a deadlock aborted.
+/// Returns true if the statement is a transaction of its own that a deadlock aborted.
 pub(crate) fn is_victim(core: &Core, error: &SqlError) -> bool {
     error.state() == SqlState::DEADLOCK && core.txn().block == Block::None
 }

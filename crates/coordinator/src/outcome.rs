@@ -40,7 +40,7 @@ pub struct Refusal {
 }
 
 impl From<SqlError> for Refusal {
-    /// An error that reveals no other transaction's commit.
+    /// Creates a refusal by an error that reveals no other transaction's commit.
     fn from(error: SqlError) -> Self {
         Self { error, wait: Lsn(0) }
     }

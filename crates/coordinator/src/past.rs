@@ -8,8 +8,10 @@
 //!    that catalog; then the caller that takes it drops it. A crash, or a stop of the engine,
 //!    leaves it to the next start, which drops the trees that no table owns.
 //!
-//! Locking: one latch, held to look at a few pointers. Only DDL, and statements whose snapshot is
-//! older than the committed catalog, take it. Nothing is taken under it. A crash leaves nothing.
+//! Locking: two latches, for the catalogs and for the trees, each held to look at a few pointers.
+//! Only DDL and statements whose snapshot is older than the committed catalog take the first. Only
+//! DDL and, while there are such trees, ends of transactions take the second. Nothing is taken
+//! under them. A crash leaves nothing.
 
 use clearway_ir::{Catalog, TableDef};
 use clearway_latch::Latch;

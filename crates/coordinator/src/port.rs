@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! 1. Every [`Out`] that a partition produces while this worker holds its baton is executed before
-//!    [`Port::submit`] returns.
+//!    [`PortInner::submit`] returns.
 //! 2. A reply reaches the client that waits for it, at whichever worker that lives, or is dropped
 //!    because the client is gone.
 //! 3. Messages are submitted one after the other, never from inside another submission's handler: a

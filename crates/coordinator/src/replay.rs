@@ -43,11 +43,11 @@ use clearway_types::{Datum, Lsn, RowBatch, RowView, SqlError, SqlResult, SqlStat
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// Most statements of a block that can be replayed.
+/// Maximum number of statements of a block that can be replayed.
 const STATEMENTS: usize = 64;
-/// Most bytes of its answers and parameters.
+/// Maximum size of its answers and parameters, in bytes.
 const BYTES: usize = 64 << 10;
-/// Most bytes of a script's memory that a session keeps for its next block.
+/// Maximum size of a script's memory that a session keeps for its next block, in bytes.
 const SPARE: usize = 4 << 10;
 
 /// A block's statements so far.
@@ -234,8 +234,8 @@ pub(crate) fn is_undone(core: &Core, error: &SqlError) -> bool {
     error.state() == SqlState::SERIALIZATION_FAILURE && core.txn().undone
 }
 
-/// After COMMIT has failed to wait for those ahead: replays the block as long as that is the
-/// reason.
+/// Continues a COMMIT that failed while it waited for the transactions ahead. Replays the block, as
+/// often as the reason is that one of them was undone.
 pub(crate) async fn until_settled(core: &Core, failure: Failure) -> SqlResult<()> {
     let mut error = stopped(failure.into());
     while is_undone(core, &error) {

@@ -37,7 +37,7 @@ pub(crate) fn export(core: &Core, env: &Env) -> SqlResult<String> {
     Ok(id)
 }
 
-/// SET TRANSACTION SNAPSHOT: from now on the transaction sees the exporter's state.
+/// Executes SET TRANSACTION SNAPSHOT: from now on the transaction sees the exporter's state.
 pub(crate) fn import(core: &Core, id: &str) -> SqlResult<()> {
     let mut txn = core.txn();
     let snapshot = importable(core, &txn, id)?;

@@ -3,8 +3,8 @@
 //!
 //! Invariants
 //! 1. A worker takes at most one per turn of its event loop, so its other work waits for one slice
-//!    only, however many fragments are long. A worker that has had other work since its last slice
-//!    first skips [`SKIPPED_TURNS`] turns.
+//!    only, however many fragments are long. A worker that has other work in each turn first
+//!    skips [`SKIPPED_TURNS`] turns.
 //! 2. None waits while all workers sleep: the worker that adds one checks again before it sleeps
 //!    ([`crate::Port::has_work`]), and wakes another worker if there is more than it can take
 //!    itself.

@@ -118,7 +118,8 @@ impl Txn {
         matches!(program, Program::Update { .. }) && self.block != Block::None && self.sees_each()
     }
 
-    /// Its statement is suspended. Below REPEATABLE READ only that statement keeps the snapshot.
+    /// Records that its statement is suspended. Below REPEATABLE READ only that statement keeps the
+    /// snapshot.
     pub(crate) fn suspend_view(&mut self) {
         if let Some(snapshot) = self.snapshot().filter(|_| self.sees_each()) {
             self.held.retain(|held| held.strong_count() > 0);

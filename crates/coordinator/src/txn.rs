@@ -377,7 +377,7 @@ pub(crate) async fn finish(core: &Core, txn: &mut Txn, commit: Option<Lsn>) -> S
     result.map(drop).map_err(|f| stopped(f.into()))
 }
 
-/// COMMIT.
+/// Executes COMMIT.
 pub(crate) async fn commit_block(core: &Core) -> Result<Outcome, Stop> {
     let (block, failed) = {
         let txn = core.txn();
@@ -407,7 +407,7 @@ pub(crate) async fn commit_block(core: &Core) -> Result<Outcome, Stop> {
 
 const NOT_IN_PROGRESS: &str = "there is no transaction in progress";
 
-/// ROLLBACK.
+/// Executes ROLLBACK.
 pub(crate) async fn rollback_block(core: &Core) -> Result<Outcome, Stop> {
     if core.txn().block == Block::None {
         return Ok(
@@ -424,7 +424,7 @@ pub(crate) async fn rollback_block(core: &Core) -> Result<Outcome, Stop> {
     })
 }
 
-/// SAVEPOINT.
+/// Executes SAVEPOINT.
 pub(crate) async fn savepoint(core: &Core, name: &str) -> Result<Outcome, Stop> {
     only_in_block(core, "SAVEPOINT")?;
     let (id, participants) = {
@@ -466,7 +466,8 @@ fn find_savepoint(txn: &Txn, name: &str) -> SqlResult<usize> {
     })
 }
 
-/// ROLLBACK TO: undoes what came after the savepoint, which remains. The block is no longer failed.
+/// Executes ROLLBACK TO: undoes what came after the savepoint, which remains. The block is no
+/// longer failed.
 pub(crate) async fn rollback_to(core: &Core, name: &str) -> Result<Outcome, Stop> {
     only_in_block(core, "ROLLBACK TO SAVEPOINT")?;
     let (id, participants) = {
@@ -490,7 +491,7 @@ pub(crate) async fn rollback_to(core: &Core, name: &str) -> Result<Outcome, Stop
     Ok(Outcome::plain("ROLLBACK"))
 }
 
-/// RELEASE: discards the savepoint and all later ones, and keeps their effects.
+/// Executes RELEASE: discards the savepoint and all later ones, and keeps their effects.
 pub(crate) fn release(core: &Core, name: &str) -> Result<Outcome, Stop> {
     only_in_block(core, "RELEASE SAVEPOINT")?;
     let mut txn = core.txn();
@@ -501,7 +502,7 @@ pub(crate) fn release(core: &Core, name: &str) -> Result<Outcome, Stop> {
     Ok(Outcome::plain("RELEASE"))
 }
 
-/// SET TRANSACTION.
+/// Executes SET TRANSACTION.
 pub(crate) fn set_options(core: &Core, options: TxnOptions) -> Result<Outcome, Stop> {
     let mut txn = core.txn();
     if txn.block == Block::None {
@@ -513,7 +514,7 @@ pub(crate) fn set_options(core: &Core, options: TxnOptions) -> Result<Outcome, S
 
 const SET_WITHOUT_BLOCK: &str = "SET TRANSACTION can only be used in transaction blocks";
 
-/// SET TRANSACTION SNAPSHOT.
+/// Executes SET TRANSACTION SNAPSHOT.
 pub(crate) fn set_snapshot(core: &Core, id: &str) -> Result<Outcome, Stop> {
     if core.txn().block != Block::None {
         shared_snapshots::import(core, id)?;

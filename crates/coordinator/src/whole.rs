@@ -45,7 +45,7 @@ use std::task::{Context, Poll, Waker};
 /// have ended. After that it uses locks.
 const ROUNDS: usize = 8;
 
-/// Most partitions that it requests. A transaction that needs more uses locks.
+/// Maximum number of partitions that it requests. A transaction that needs more uses locks.
 const MOST: usize = 16;
 
 /// What is known of a transaction before it begins.

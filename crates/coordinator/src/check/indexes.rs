@@ -1,5 +1,5 @@
-//! Finds the wrong entries of an index whose sum has shown a mismatch, by looking up rows and
-//! entries one by one.
+//! Finds the wrong entries of an index whose sums differ, by looking up rows and entries one by
+//! one.
 
 use super::Check;
 use super::rows::{Rows, index_key};
@@ -10,7 +10,7 @@ use clearway_storage::check::shown_key;
 use clearway_types::{PartitionId, RowView};
 use std::sync::Arc;
 
-/// Most findings reported for one index in one partition; the rest are only counted.
+/// Maximum number of findings reported for one index in one partition; the rest are only counted.
 const MAX_REPORTED: usize = 20;
 
 /// Wrong entries, with partition and page.

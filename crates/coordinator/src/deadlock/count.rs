@@ -3,7 +3,7 @@
 use super::WaitsFor;
 use crate::engine::Engine;
 
-/// Waits for locks and deadlocks, in numbers.
+/// The numbers of waiting transactions and of deadlocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockCounts {
     /// Transactions that are waiting for a lock.

@@ -10,7 +10,7 @@ use clearway_partition::{Stake, Wanted};
 use clearway_types::{SqlError, SqlState, TxnId};
 use std::sync::Arc;
 
-/// Most transactions of a cycle that a report shows.
+/// Maximum number of transactions of a cycle that a report shows.
 const SHOWN: usize = 20;
 
 /// A cycle of waits, and its victim.
@@ -86,8 +86,8 @@ impl Deadlock {
         self.cycle.iter().take(SHOWN).filter_map(statement).collect::<Vec<_>>().join(" | ")
     }
 
-    /// Logs the self. Returns the error for the victim's client, used unless its statement is
-    /// retried.
+    /// Logs the deadlock. Returns the error for the victim's client, which is used unless its
+    /// statement is retried.
     pub(crate) fn report(&self, catalog: &Catalog) -> SqlError {
         let mut lines = self.lines(catalog);
         if let left @ 1.. = self.cycle.len() - lines.len() {

@@ -47,7 +47,7 @@ fn log_growth_triggers_a_checkpoint() {
     drop(worker);
     let crashed = disk.crash(1);
     let again = open(&crashed, 1, 1);
-    // What was appended until the checkpointer looked, and while its checkpoint ran.
+    // At least the log whose growth triggered the checkpoint is not read again.
     let (read, end) = (again.report().log_bytes, again.durable().0);
     assert!(read + (8 << 20) <= end, "{read} bytes of log read of {end}");
     let mut worker = Worker::new(&again, 0);

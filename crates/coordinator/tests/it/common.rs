@@ -21,7 +21,8 @@ use std::path::Path as FilePath;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Opens an engine on the disk. Workers are the test's own threads, woken by their parking spots.
+/// Opens an engine on the disk. Workers are the test's own threads. They poll their ports, so their
+/// wakers do nothing.
 pub fn open(disk: &MemDisk, partitions: u16, workers: usize) -> Arc<Engine> {
     open_with(disk, partitions, workers, Limits::default())
 }
@@ -365,7 +366,7 @@ impl Bank {
     }
     fn adding_along(&self, worker: &mut Worker, path: Path, home: i32, amount: i32) -> Arc<Plan> {
         let access = self.access(worker, path);
-        // Two of these wait for each other, as many tests require.
+        // Not `adds`: two of these conflict, as many tests require.
         let (set, returning) = (vec![(1, sum(amount))], Vec::new());
         let program =
             Arc::new(Program::Update { access, set, returning, moves: false, adds: false });

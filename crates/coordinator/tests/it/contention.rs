@@ -30,8 +30,8 @@ pub fn requests(prefix: &str) -> u64 {
         .sum()
 }
 
-/// Counts are per process, and other tests wait for rows, too. Returns true in a process that runs
-/// no other test; otherwise starts such a process.
+/// Returns true in a process that runs no other test; otherwise runs the test in such a process.
+/// Counts are per process, and other tests wait for rows, too.
 pub fn is_alone(test: &str) -> bool {
     if std::env::args().any(|arg| arg == "--exact") {
         return true;

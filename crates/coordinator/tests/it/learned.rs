@@ -209,7 +209,7 @@ fn plan_unlearns_when_its_use_changes() {
     scene.end();
 }
 
-/// Neither takes the stronger lock, nor counts as evidence against it.
+/// Such reads neither take the stronger lock nor count as evidence against it.
 #[test]
 fn reads_without_a_possible_update_share() {
     let mut scene = Scene::new();

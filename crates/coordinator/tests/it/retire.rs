@@ -242,7 +242,7 @@ fn undone_session_can_end_in_any_way() {
     }
 }
 
-/// It waits for a lock whose owner never releases it.
+/// The statement waits for a lock that its owner has not released.
 #[test]
 fn waiting_statement_is_ended_by_the_undo() {
     let mut s = Scene::new();
