@@ -29,7 +29,7 @@ pub(crate) struct Activity {
     pub(crate) totals: Totals,
     /// The engine's counters.
     pub(crate) engine: EngineActivity,
-    /// Waits for locks and deadlocks.
+    /// Waiting transactions and deadlocks.
     pub(crate) locks: LockCounts,
     /// Total length of the files with pages, in bytes.
     pub(crate) data_file_bytes: u64,
@@ -77,8 +77,8 @@ impl Observed {
     }
 }
 
-/// The total length of a directory's files. A file that vanishes meanwhile, like a recycled segment
-/// of the log, does not count.
+/// Returns the total length of a directory's files. A file that vanishes meanwhile, like a recycled
+/// segment of the log, does not count.
 fn file_bytes(disk: &dyn Disk, dir: &Path) -> u64 {
     let names = disk.list(dir).unwrap_or_default();
     names

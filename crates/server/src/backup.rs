@@ -92,7 +92,7 @@ fn refuse_inside(dir: &Path, target: &Path) -> Result<(), ExitFailure> {
     Ok(())
 }
 
-/// `clearway backup DIR TARGET`
+/// Runs `clearway backup DIR TARGET`.
 pub fn backup(flags: &BackupFlags) -> Result<(), ExitFailure> {
     let began = Instant::now();
     refuse_inside(&flags.dir, &flags.target)?;
@@ -171,7 +171,7 @@ fn refused(error: &SqlError) -> ExitFailure {
     ExitFailure::new(code, format!("{error}{hint}"))
 }
 
-/// `clearway restore BACKUP DIR`
+/// Runs `clearway restore BACKUP DIR`.
 pub fn restore(flags: &RestoreFlags) -> Result<(), ExitFailure> {
     let began = Instant::now();
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);

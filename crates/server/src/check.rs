@@ -46,7 +46,7 @@ fn scratch(dir: &Path) -> io::Result<Arc<dyn File>> {
     Ok(file)
 }
 
-/// `clearway check DIR`
+/// Runs `clearway check DIR`.
 pub fn check(flags: &CheckFlags) -> Result<(), ExitFailure> {
     let dir = flags.scratch.clone().unwrap_or_else(std::env::temp_dir);
     let file = scratch(&dir).map_err(|error| {

@@ -143,7 +143,7 @@ impl Config {
         Self { data: data.into(), ..Self::defaults() }
     }
 
-    /// The file that caches pages evicted from the buffer pool, if it is configured.
+    /// Returns the file that caches pages evicted from the buffer pool, if it is configured.
     pub fn second_level(&self) -> Option<SecondLevelConfig> {
         let dir = self.second_level.clone()?;
         let default = self.buffer_pool.saturating_mul(SECOND_LEVEL_POOLS).min(4 * TIB);

@@ -59,12 +59,12 @@ pub struct ExitFailure {
 }
 
 impl ExitFailure {
-    /// A failure without a hint.
+    /// Creates a failure without a hint.
     pub fn new(code: ExitCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), hint: None }
     }
 
-    /// The data directory could not be opened.
+    /// Creates the failure of a start that could not open the data directory.
     pub(crate) fn open(message: String, kind: OpenErrorKind) -> Self {
         let code = match kind {
             OpenErrorKind::InUse => ExitCode::InUse,
@@ -78,12 +78,12 @@ impl ExitFailure {
         Self { code, message, hint: Some(kind.hint()) }
     }
 
-    /// A thread panicked during the start.
+    /// Creates the failure of a start during which a thread panicked.
     pub(crate) fn panicked(doing: &str, message: &str) -> Self {
         Self::open(format!("{doing}: a thread panicked: {message}"), OpenErrorKind::Panicked)
     }
 
-    /// The running server cannot continue.
+    /// Creates the failure of a running server that cannot continue.
     pub fn stopped(message: impl Into<String>) -> Self {
         let hint = "No further commit was acknowledged; the next start recovers all committed data. A panic is a bug: please report it. \
                     Otherwise look for disk errors in the system log.";

@@ -15,7 +15,7 @@ pub(crate) const BUCKETS: usize = 54;
 /// The first bucket is for times below 2^10 ns.
 const SCALE: Doublings = Doublings::new(10, BUCKETS);
 
-/// The exclusive upper bound of a bucket, in ns; `None` for the last one.
+/// Returns the exclusive upper bound of a bucket, in ns; `None` for the last one.
 fn upper_ns(bucket: usize) -> Option<u64> {
     (bucket < BUCKETS - 1).then(|| SCALE.upper_ns(bucket))
 }
@@ -71,13 +71,13 @@ impl Latency {
         self.sum_ns = self.sum_ns.saturating_add(load(&histogram.sum_ns));
     }
 
-    /// The buckets in ascending order: the exclusive upper bound in ns, `None` for the last one,
-    /// and the count.
+    /// Returns the buckets in ascending order: the exclusive upper bound in ns, `None` for the last
+    /// one, and the count.
     pub(crate) fn buckets(&self) -> impl Iterator<Item = (Option<u64>, u64)> {
         self.buckets.iter().enumerate().map(|(at, count)| (upper_ns(at), *count))
     }
 
-    /// The sum of all times, in ns.
+    /// Returns the sum of all times, in ns.
     pub(crate) fn sum_ns(&self) -> u64 {
         self.sum_ns
     }

@@ -164,17 +164,17 @@ impl Server {
         Ok(Self { engine, shared, threads, address, socket, metrics, fresh })
     }
 
-    /// The address that accepts TCP connections.
+    /// Returns the address that accepts TCP connections.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The address that serves metrics, if any.
+    /// Returns the address that serves metrics, if any.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics.as_ref().map(Endpoint::address)
     }
 
-    /// The line to print when the server is ready.
+    /// Returns the line to print when the server is ready.
     pub fn banner(&self) -> String {
         let config = &self.shared.config;
         let recovery = match self.fresh {
@@ -195,7 +195,8 @@ impl Server {
         )
     }
 
-    /// Returns why nothing can be committed any more, if so: the process must end.
+    /// Returns the reason why nothing can be committed any more, if there is one. The process must
+    /// then end.
     pub fn failed(&self) -> Option<String> {
         // The engine's failure first: it may be why a worker ended.
         let ended = || {

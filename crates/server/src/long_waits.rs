@@ -1,9 +1,9 @@
 //! `--log-lock-waits`: logs each long wait for a lock once while it lasts and once when it ends.
 //!
-//! A session whose statement waits checks after the configured time how long it has waited, and
-//! queues the wait here. Only the blocker's session knows what the blocker runs. So all workers are
-//! asked for their sessions, as for `clearway.locks`, and the waits still in progress are logged.
-//! Without long waits this costs nothing.
+//! A session whose statement still waits after the configured time queues the wait here. Only the
+//! blocker's session knows what the blocker runs. So all workers are asked for their sessions, as
+//! for `clearway.locks`, and the waits still in progress are logged. Without long waits this costs
+//! nothing.
 //!
 //! Invariants
 //! 1. At most one roll call is in progress, and roll calls are at least [`APART`] apart: the cost

@@ -56,7 +56,7 @@ impl Listener {
             Self::Control(l) => Ok(Stream::Control(l.accept()?.0)),
         }
     }
-    /// The socket, for registration with an event loop.
+    /// Returns the socket, for registration with an event loop.
     pub fn source(&mut self) -> &mut dyn Source {
         match self {
             Self::Tcp(l) => l,
@@ -101,7 +101,7 @@ impl Stream {
             Self::Unix(s) | Self::Control(s) => s.deregister(registry),
         };
     }
-    /// The client's address, or the kind of socket that it connected to.
+    /// Returns the client's address, or the kind of socket that it connected to.
     pub fn peer(&self) -> String {
         match self {
             Self::Tcp(s) => {

@@ -22,7 +22,7 @@ pub(crate) struct PageIo {
 }
 
 impl PageIo {
-    /// Chooses, and writes the choice into `config` where the configuration says auto.
+    /// Makes the choice, and writes it into `config` where the configuration says auto.
     ///
     /// # Errors
     /// The configuration requires io_uring and the kernel refuses it.
@@ -85,7 +85,7 @@ impl PageIo {
     }
 }
 
-/// The limit on locked memory, as text.
+/// Returns the limit on locked memory, as text.
 fn locked_memory() -> String {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
     limit.map_or("unlimited".to_owned(), |bytes| format!("{} KiB", bytes >> 10))

@@ -101,12 +101,12 @@ pub(crate) fn text(text: Option<&str>) -> DatumRef<'_> {
     text.map_or(DatumRef::Null, DatumRef::Text)
 }
 
-/// A text value, or NULL if it is empty.
+/// Returns a text value, or NULL if it is empty.
 pub(crate) fn not_empty(name: &str) -> DatumRef<'_> {
     text(Some(name).filter(|name| !name.is_empty()))
 }
 
-/// The rows of `clearway.sessions`. `waits` are the waits in progress.
+/// Returns the rows of `clearway.sessions`. `waits` are the waits in progress.
 pub(crate) fn rows(sessions: &[SessionInfo], waits: &[LockWaitView]) -> RowBatch {
     let by_transaction = by_transaction(sessions);
     let waits: HashMap<TxnId, &LockWaitView> =
@@ -139,7 +139,7 @@ pub(crate) fn rows(sessions: &[SessionInfo], waits: &[LockWaitView]) -> RowBatch
     rows
 }
 
-/// The rows of `clearway.snapshots`.
+/// Returns the rows of `clearway.snapshots`.
 pub(crate) fn snapshot_rows(sessions: &[SessionInfo], engine: &Engine) -> RowBatch {
     let int = |n: u64| DatumRef::Int8(i64::try_from(n).unwrap_or(i64::MAX));
     let mut rows = RowBatch::new();

@@ -143,7 +143,7 @@ fn unrecognized(name: &str) -> SqlError {
 }
 
 impl Settings {
-    /// The defaults for a session of `user`.
+    /// Creates the defaults for a session of `user`.
     pub fn new(user: &str, synchronous_commit: bool, isolation: Isolation) -> Self {
         let mut values: Vec<_> =
             SETTINGS.iter().map(|s| (s.name.to_owned(), s.default.to_owned())).collect();
@@ -180,12 +180,12 @@ impl Settings {
         Ok(&self.values[i].1)
     }
 
-    /// All settings.
+    /// Returns all settings.
     pub fn all(&self) -> &[(String, String)] {
         &self.values
     }
 
-    /// The settings that are reported to the client.
+    /// Returns the settings that are reported to the client.
     pub fn reported(&self) -> impl Iterator<Item = (&str, &str)> {
         let reported = |i: &usize| SETTINGS.get(*i).is_some_and(|s| s.reported);
         (0..self.values.len())
@@ -231,7 +231,7 @@ impl Settings {
             .map_or_else(|| Ok(value.to_owned()), |s| value::check(s.name, s.kind, value))
     }
 
-    /// The value that RESET restores.
+    /// Returns the value that RESET restores.
     fn initially(&self, i: usize) -> String {
         self.initial.get(i).map_or_else(String::new, |(_, v)| v.clone())
     }
@@ -243,7 +243,7 @@ impl Settings {
         self.values[i].1 = value;
     }
 
-    /// RESET ALL: restores everything except the session's user and the transaction's
+    /// Executes RESET ALL: restores everything except the session's user and the transaction's
     /// characteristics.
     pub fn reset_all(&mut self) {
         for i in 0..self.values.len() {
@@ -265,7 +265,7 @@ impl Settings {
         self.txn.get_or_insert_with(|| Changed { before: values.clone(), kept: values.clone() });
     }
 
-    /// SAVEPOINT.
+    /// Executes SAVEPOINT.
     pub fn savepoint(&mut self, name: &str) {
         let saved = self
             .txn
@@ -274,24 +274,24 @@ impl Settings {
         self.savepoints.push((name.to_owned(), saved));
     }
 
-    /// The number of savepoints.
+    /// Returns the number of savepoints.
     pub fn savepoints(&self) -> usize {
         self.savepoints.len()
     }
 
-    /// The index of the savepoint with this name.
+    /// Returns the index of the savepoint with this name.
     pub fn find_savepoint(&self, name: &str) -> Option<usize> {
         self.savepoints.iter().rposition(|(n, _)| n == name)
     }
 
-    /// RELEASE: keeps changes made since the savepoint.
+    /// Executes RELEASE: keeps changes made since the savepoint.
     pub fn release(&mut self, name: &str) {
         if let Some(at) = self.find_savepoint(name) {
             self.savepoints.truncate(at);
         }
     }
 
-    /// ROLLBACK TO. Returns true if settings changed.
+    /// Executes ROLLBACK TO. Returns true if settings changed.
     pub fn rollback_to(&mut self, name: &str) -> bool {
         let Some(at) = self.find_savepoint(name) else { return false };
         self.savepoints.truncate(at + 1);
@@ -341,7 +341,7 @@ impl Settings {
             .map_or(0, |ms| u64::try_from(ms).unwrap_or(0))
     }
 
-    /// The default characteristics of transactions.
+    /// Returns the default characteristics of transactions.
     pub fn default_characteristics(&self) -> Characteristics {
         Characteristics {
             isolation: self
@@ -384,7 +384,7 @@ impl Settings {
         }
     }
 
-    /// The session's part of the expression environment.
+    /// Returns the session's part of the expression environment.
     pub fn env(&self, user: &str, database: &str, pid: i32) -> SessionEnv {
         SessionEnv {
             user: user.to_owned(),
@@ -406,7 +406,7 @@ fn put_back(values: &mut Values, to: Values) {
     }
 }
 
-/// The time zone for a stored value, spelt as SHOW prints it.
+/// Returns the time zone for a stored value, which is spelled as SHOW prints it.
 fn zone(value: &str) -> Option<Zone> {
     Zone::setting(value).map(|(zone, _)| zone)
 }

@@ -142,30 +142,30 @@ impl Shared {
         }
     }
 
-    /// The number of workers.
+    /// Returns the number of workers.
     pub fn workers(&self) -> usize {
         self.inboxes.len()
     }
 
-    /// A worker's counters, written only by its own thread.
+    /// Returns a worker's counters, written only by its own thread.
     pub(crate) fn counters(&self, worker: u16) -> &Counters {
         &self.counters[usize::from(worker)]
     }
 
-    /// The sum of all workers' counters.
+    /// Returns the sum of all workers' counters.
     pub(crate) fn totals(&self) -> Totals {
         let mut totals = Totals::default();
         self.counters.iter().for_each(|counters| counters.add_to(&mut totals));
         totals
     }
 
-    /// The number of open connections.
+    /// Returns the number of open connections.
     pub fn sessions(&self) -> usize {
         // Relaxed: as in `connect`.
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// A worker's doorbell.
+    /// Returns a worker's doorbell.
     pub fn bell(&self, worker: usize) -> &Arc<Doorbell> {
         &self.inboxes[worker].bell
     }

@@ -3,8 +3,8 @@
 //! A module's name survives edits of its file, so it can be a label of a metric. With a line it
 //! names a lock site of the running release.
 
-/// The module of a source file: the crate without its `clearway-` prefix, then the path below
-/// `src`.
+/// Returns the module of a source file: the crate without its `clearway-` prefix, then the path
+/// below `src`.
 pub(crate) fn module(file: &str) -> String {
     let file = file.strip_suffix(".rs").unwrap_or(file);
     let parts: Vec<&str> = file.split('/').filter(|part| !part.is_empty()).collect();
@@ -24,7 +24,7 @@ pub(crate) fn module(file: &str) -> String {
         .join("::")
 }
 
-/// The name of a lock site given as `FILE:LINE`.
+/// Returns the name of a lock site given as `FILE:LINE`.
 pub(crate) fn site(caller: &str) -> String {
     match caller.rsplit_once(':') {
         Some((file, line)) => format!("{}:{line}", module(file)),
@@ -32,7 +32,7 @@ pub(crate) fn site(caller: &str) -> String {
     }
 }
 
-/// A crate's directory in a registry is called `NAME-VERSION`.
+/// Removes the version: a crate's directory in a registry is called `NAME-VERSION`.
 fn without_version(name: &str) -> &str {
     match name.rsplit_once('-') {
         Some((name, version)) if version.starts_with(|c: char| c.is_ascii_digit()) => name,

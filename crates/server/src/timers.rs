@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Instant;
 
-/// A worker's deadlines, earliest first. A deadline is never removed: a session ignores one whose
+/// A worker's deadlines, earliest first. A deadline is never cancelled: a session ignores one whose
 /// ticket is not current.
 #[derive(Default)]
 pub struct Timers {
@@ -19,7 +19,7 @@ impl Timers {
         self.heap.push(Reverse((at, slot, self.tickets)));
         self.tickets
     }
-    /// The earliest deadline.
+    /// Returns the earliest deadline.
     pub fn next(&self) -> Option<Instant> {
         self.heap.peek().map(|Reverse((at, _, _))| *at)
     }

@@ -15,7 +15,7 @@
 //! - `--refused` at the end marks a statement that PostgreSQL runs and we refuse with 0A000. If we
 //!   run it, the test fails: the mark must be removed.
 //! - `{nl}` stands for a line feed, `{500*+1}` for 500 times `+1`.
-//! - `COPY ... <- DATA` sends the data, in which `\\n` and `\\t` stand for a line feed and a tab.
+//! - `COPY ... <- DATA` sends the data, in which `\n` and `\t` stand for a line feed and a tab.
 //! - Rows are sorted unless the statement contains `order by`.
 
 use clearway_harness::Endpoint;

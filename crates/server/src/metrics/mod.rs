@@ -7,7 +7,7 @@
 //! 2. At most [`MAX_CONNECTIONS`] are open; further ones are closed at once.
 //! 3. A connection is closed after [`MAX_LIFETIME`], whatever its client does.
 //!
-//! Locking: none. A crash leaves nothing.
+//! Locking: none of its own. A crash leaves nothing.
 
 pub mod http;
 mod text;
@@ -59,8 +59,8 @@ impl Endpoint {
         Self::start_with(listener, engine, page)
     }
 
-    /// A panic of `page`, or of anything else in the thread, fails the engine: it may have left one
-    /// of the engine's latches held.
+    /// Like [`Endpoint::start`], for a page from `page`. A panic of `page`, or of anything else in
+    /// the thread, fails the engine: it may have left one of the engine's latches held.
     fn start_with(
         mut listener: TcpListener,
         engine: Arc<Engine>,
@@ -81,7 +81,7 @@ impl Endpoint {
         Ok(Self { address, thread, stop, waker })
     }
 
-    /// The address of the listener.
+    /// Returns the address of the listener.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }

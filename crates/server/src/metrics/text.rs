@@ -19,7 +19,7 @@ const WAIT_STEP: usize = 4;
 /// Every second bucket of the latency histograms is exported: a factor of 2 between bounds.
 const LATENCY_STEP: usize = 2;
 
-/// The whole page.
+/// Returns the whole page.
 pub(super) fn page(activity: &Activity, latches: &Latches, contention: &[Contention]) -> String {
     let mut page = Page(String::new());
     server(&mut page, activity);
@@ -33,7 +33,7 @@ pub(super) fn page(activity: &Activity, latches: &Latches, contention: &[Content
     page.0
 }
 
-/// Counters of the workers and sessions.
+/// Adds the counters of the workers and sessions.
 fn server(page: &mut Page, activity: &Activity) {
     let Activity { uptime, sessions, totals, .. } = activity;
     page.family("build_info", "gauge", "The running version.");
@@ -64,7 +64,7 @@ fn latency(page: &mut Page, family: &str, help: &str, latency: &Latency) {
     page.histogram(family, &[], latency.buckets(), LATENCY_STEP, latency.sum_ns());
 }
 
-/// Counters of the engine.
+/// Adds the counters of the engine.
 fn engine(page: &mut Page, activity: &Activity) {
     let engine = &activity.engine;
     page.family("transactions_total", "counter", "Ended transactions, by outcome.");
@@ -141,8 +141,8 @@ fn engine(page: &mut Page, activity: &Activity) {
     page.sample("disk_bytes", &[("kind", "log")], activity.log_file_bytes);
 }
 
-/// The counts of lockstat. `clearway.reset_contention()` sets these counters to 0, as a restart
-/// would.
+/// Adds the counts of lockstat. `clearway.reset_contention()` sets these counters to 0, as a
+/// restart would.
 fn waits(page: &mut Page, contention: &[Contention]) {
     let requests: BTreeMap<&str, u64> =
         contention.iter().map(|row| (row.name, row.requests)).collect();
@@ -208,8 +208,8 @@ impl Page {
         }
     }
 
-    /// The samples of a histogram, whose buckets come in ascending order with their upper bounds in
-    /// ns. Exports every `step`-th bound.
+    /// Adds the samples of a histogram, whose buckets come in ascending order with their upper
+    /// bounds in ns. Exports every `step`-th bound.
     fn histogram(
         &mut self,
         name: &str,
@@ -239,7 +239,7 @@ impl Page {
         self.sample(&format!("{name}_count"), labels, below);
     }
 
-    /// A family with one sample, without labels.
+    /// Adds a family with one sample, without labels.
     fn one(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
         self.family(name, kind, help);
         self.sample(name, &[], value);

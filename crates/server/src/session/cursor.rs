@@ -164,7 +164,7 @@ impl Run {
 }
 
 impl Session {
-    /// DECLARE: runs the query up to its first rows.
+    /// Executes DECLARE: runs the query up to its first rows.
     pub(super) fn run_declare(&mut self, cx: &mut Context<'_>, mut run: Run) {
         match self.begin_declare(&mut run) {
             Ok(()) => self.carry_out(cx, run),
@@ -215,7 +215,7 @@ impl Session {
         self.send_completion(cx, &origin, Tag::Plain("DECLARE CURSOR"));
     }
 
-    /// FETCH and MOVE.
+    /// Executes FETCH or MOVE.
     pub(super) fn run_fetch(&mut self, cx: &mut Context<'_>, run: Run) {
         let Statement::Fetch(fetch) = &run.plan.statement else { return };
         let fetch = fetch.clone();
@@ -250,7 +250,7 @@ impl Session {
         portal.declared.as_ref().unwrap_or(&Declared::default()).motion(fetch.rows)
     }
 
-    /// FETCH 0: returns the current row again, if there is one.
+    /// Executes FETCH 0: returns the current row again, if there is one.
     fn fetch_current(&mut self, cx: &mut Context<'_>, mut run: Run, fetch: &Fetch) {
         let Some(portal) = self.portals.named.get(fetch.cursor.as_str()) else { return };
         let declared = portal.declared.as_ref();
@@ -344,7 +344,7 @@ impl Session {
         self.suspend(run, PortalState::New);
     }
 
-    /// CLOSE.
+    /// Executes CLOSE.
     pub(super) fn close_cursor(&mut self, name: Option<&str>) -> SqlResult<&'static str> {
         let Some(name) = name else {
             self.portals.named.clear();

@@ -2,8 +2,8 @@
 //! and their log line), and its idle time inside a transaction.
 //!
 //! Invariants
-//! 1. Each kind has at most one pending deadline at the worker. A deadline that fires too early is
-//!    set again, so a later one never needs an earlier deadline.
+//! 1. Each kind has at most one pending deadline at the worker. It may be left over from an earlier
+//!    statement or wait: then it fires too early and is set again.
 //! 2. A wait for a lock is measured from its own start, which the engine knows:
 //!    [`Client::waited_for_lock`].
 //! 3. A session is idle in a transaction from its ReadyForQuery until the whole next message has
@@ -45,8 +45,8 @@ pub(super) struct Deadlines {
 }
 
 impl Deadlines {
-    /// Applies the settings. Pending deadlines of changed limits are dropped: they could be too
-    /// late for the new limits.
+    /// Applies the settings. If a limit has changed, all pending deadlines are dropped: they could
+    /// be too late for the new limits.
     pub(super) fn follow(&mut self, settings: &Settings) {
         let limit = |name| match settings.milliseconds(name) {
             0 => None,

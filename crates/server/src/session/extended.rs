@@ -108,7 +108,7 @@ impl Session {
         Ok(())
     }
 
-    /// In a failed block only statements without columns can be described.
+    /// Refuses to describe a statement with columns in a failed block.
     fn refuse_rows_in_failed_block(&self, columns: &[OutColumn]) -> SqlResult<()> {
         if self.status() == TxnStatus::Failed && !columns.is_empty() {
             Err(failed_block())
@@ -212,7 +212,8 @@ impl Session {
         Ok(())
     }
 
-    /// Execute. `implicit_block` means that the coming Sync commits it, not the Execute itself.
+    /// Handles Execute. `implicit_block` means that the coming Sync commits it, not the Execute
+    /// itself.
     pub(super) fn execute(
         &mut self,
         cx: &mut Context<'_>,

@@ -62,7 +62,7 @@ impl Session {
         }
     }
 
-    /// EXECUTE: replaces the run's statement with the prepared one.
+    /// Executes EXECUTE: replaces the run's statement with the prepared one.
     pub(super) fn run_execute(&mut self, cx: &mut Context<'_>, mut run: Run) {
         match self.bind_execute(cx, &mut run) {
             Ok(()) => self.start(cx, run),
@@ -153,7 +153,7 @@ impl Session {
         }
     }
 
-    /// SET SESSION CHARACTERISTICS: sets the defaults of later transactions.
+    /// Executes SET SESSION CHARACTERISTICS: sets the defaults of later transactions.
     fn set_characteristics(
         &mut self,
         options: TxnOptions,
@@ -198,7 +198,7 @@ impl Session {
         Ok(outcome(Tag::Plain("SHOW"), rows))
     }
 
-    /// DISCARD ALL and its parts, after the engine has accepted it.
+    /// Executes DISCARD ALL or a part of it, after the engine has accepted it.
     pub(super) fn discard(&mut self, tag: &str) {
         if tag == "DISCARD ALL" {
             self.statements.named.clear();

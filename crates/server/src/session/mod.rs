@@ -9,7 +9,7 @@
 //!    the extended protocol, when COPY data is requested, when a statement reports progress, or
 //!    when the buffer is full. Replies that are not released when the client's stream ends are
 //!    dropped.
-//! 4. A closed session has told the engine: its transaction is aborted and its cancel key removed.
+//! 4. When a session is closed, its transaction is aborted and its cancel key is removed.
 //!
 //! Locking: none; a session lives in its worker's thread. A crash leaves nothing.
 //!
@@ -213,7 +213,7 @@ struct Exchange {
     copy: Option<copy::CopyIn>,
 }
 
-/// Times: if not stated otherwise, in microseconds since 2000-01-01 UTC; 0 means none yet.
+/// Times, in microseconds since 2000-01-01 UTC unless stated otherwise; 0 means none yet.
 struct Times {
     /// Start of the transaction: now().
     transaction: i64,
@@ -300,11 +300,11 @@ impl Session {
         }
     }
 
-    /// The connection.
+    /// Returns the connection.
     pub fn stream(&mut self) -> &mut Stream {
         &mut self.io.stream
     }
-    /// The backend id; 0 before the client has logged in.
+    /// Returns the backend id; 0 before the client has logged in.
     pub fn pid(&self) -> i32 {
         self.login.pid
     }

@@ -55,12 +55,12 @@ impl Prepared {
         }
     }
 
-    /// The text of its message, including other statements.
+    /// Returns the text of its message, including other statements.
     pub fn text(&self) -> &Arc<str> {
         self.parsed.text()
     }
 
-    /// The current plan.
+    /// Returns the current plan.
     pub fn plan(&self) -> Arc<Plan> {
         self.plan.borrow().clone()
     }
@@ -120,7 +120,7 @@ impl ResultFormats {
             )),
         }
     }
-    /// The format of column `i`.
+    /// Returns the format of column `i`.
     pub fn get(&self, i: usize) -> Format {
         match self {
             Self::All(f) => *f,
@@ -185,7 +185,7 @@ pub struct Portal {
 }
 
 impl Portal {
-    /// The columns for Describe.
+    /// Returns the columns for Describe.
     pub fn columns(&self) -> &[OutColumn] {
         if matches!(self.state, PortalState::Undefined) { &[] } else { &self.plan.columns }
     }

@@ -1,9 +1,9 @@
 //! Suspended portals, and later statements of their transaction that change the same tables.
 //!
-//! A portal shows the rows as of its first Execute, but its scan reads the tables as they are now.
-//! So the rest of a portal is read before a statement changes the same table or rolls back to a
-//! savepoint, within the memory limit of a statement (53200 beyond it). All other statements run
-//! while portals stay suspended.
+//! A portal shows the rows as of its first Execute, but its scan also sees what its own transaction
+//! changes later. So the rest of a portal is read before a statement changes the same table or
+//! rolls back to a savepoint, within the memory limit of a statement (53200 beyond it). All other
+//! statements run while portals stay suspended.
 //!
 //! Locking: none. A crash leaves nothing.
 

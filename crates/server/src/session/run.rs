@@ -465,7 +465,7 @@ pub(super) fn ends_failed_block(statement: &Statement) -> bool {
     )
 }
 
-/// The error for all other statements in a failed block.
+/// Returns the error for all other statements in a failed block.
 pub(super) fn failed_block() -> SqlError {
     SqlError::new(
         SqlState::IN_FAILED_TRANSACTION,

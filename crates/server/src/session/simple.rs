@@ -41,7 +41,7 @@ pub(super) struct SimpleQuery {
 }
 
 impl SimpleQuery {
-    /// The statements that have not run yet.
+    /// Returns the statements that have not run yet.
     pub(super) fn rest(&mut self) -> impl Iterator<Item = &mut Item> {
         self.statements.iter_mut()
     }

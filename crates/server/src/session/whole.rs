@@ -1,5 +1,5 @@
-//! Looks ahead: has the transaction that is about to begin arrived as a whole, and which partitions
-//! do its statements access?
+//! Looks ahead to find out whether the transaction that is about to begin has arrived whole, and
+//! which partitions its statements access.
 //!
 //! A simple query of several statements has arrived whole; a pipeline has arrived as far as its
 //! messages are in the input. The result is advice to the engine ([`Client::announce`]): each
@@ -74,7 +74,7 @@ impl<'a> LookAhead<'a> {
         if known && self.statements < MAX_STATEMENTS { Found::More } else { Found::Unknown }
     }
 
-    /// Ends the look at the end of the query or at a Sync.
+    /// Ends looking ahead, at the end of the query or at a Sync.
     fn end(self) -> Option<Whole> {
         (!self.explicit).then_some(self.whole)
     }
@@ -173,7 +173,7 @@ impl Session {
         Some(())
     }
 
-    /// The environment of the expressions that determine a statement's partitions.
+    /// Creates the environment of the expressions that determine a statement's partitions.
     fn env_ahead(&self, params: Vec<clearway_types::Datum>) -> Env {
         let (now, session) = (self.times.statement, Some(self.config.env.clone()));
         Env { params, now, statement_now: now, session, ..Env::default() }

@@ -39,12 +39,12 @@ impl Unit {
         }
     }
 
-    /// The name of the base unit.
+    /// Returns the name of the base unit.
     pub(super) fn name(self) -> &'static str {
         self.names().iter().find(|(_, factor)| *factor == 1.0).map_or("", |(name, _)| *name)
     }
 
-    /// The hint for an unknown unit; `None` if the setting has no unit.
+    /// Returns the hint for an unknown unit; `None` if the setting has no unit.
     pub(super) fn hint(self) -> Option<&'static str> {
         match self {
             Self::None => None,

@@ -3,7 +3,7 @@
 //!
 //! It queries `clearway.activity`, `clearway.contention` and `clearway.latency` over PostgreSQL's
 //! protocol and shows the changes between two answers, which include its own statements. Waits for
-//! locks are shown as of the end of the interval, from `clearway.locks`.
+//! locks are shown as of the end of the interval, from `clearway.locks` and `clearway.sessions`.
 
 mod blocked;
 mod sample;
@@ -61,7 +61,7 @@ fn interval(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// `clearway top`
+/// Runs `clearway top`.
 ///
 /// # Errors
 /// The server cannot be reached, is not Clearway, or closed the connection.
@@ -135,7 +135,7 @@ fn watch(
     }
 }
 
-/// Whether the environment allows colours: <https://no-color.org>.
+/// Returns true if the environment allows colours: <https://no-color.org>.
 fn colours() -> bool {
     let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")

@@ -231,7 +231,8 @@ fn times(row: &[String]) -> Option<(Bucket, Times)> {
     Some((bucket, Times { lower_us, upper_us, count: count.parse().ok()? }))
 }
 
-/// The time that `wanted` of the counted times did not exceed, interpolated within its bucket.
+/// Returns the time that `wanted` of the counted times did not exceed, interpolated within its
+/// bucket.
 fn quantile(buckets: &[Times], wanted: f64) -> f64 {
     let mut below = 0.0;
     for Times { lower_us, upper_us, count } in buckets {
@@ -273,7 +274,7 @@ pub(super) mod tests {
         row.split(',').map(str::to_owned).collect()
     }
 
-    /// A sample with this uptime, number of commits and rows of contention.
+    /// Returns a sample with this uptime, number of commits and rows of contention.
     pub(in crate::top) fn sample(uptime_s: f64, committed: u64, contention: &[&str]) -> Sample {
         let activity = texts(&format!(
             "0.1.0,{uptime_s},3,1,2,1024,1000,7,{committed},{committed},0,0,0,0,0,0,0,0,0"
@@ -282,7 +283,7 @@ pub(super) mod tests {
         Sample::read(&[activity], &contention, &[]).unwrap()
     }
 
-    /// The sample with these rows of latency.
+    /// Returns the sample with these rows of latency.
     pub(in crate::top) fn with_latency(sample: &Sample, latency: &[&str]) -> Sample {
         let latency: Option<_> = latency.iter().map(|row| times(&texts(row))).collect();
         Sample { latency: latency.unwrap(), ..sample.clone() }

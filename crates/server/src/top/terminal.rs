@@ -54,7 +54,7 @@ impl Terminal {
         Ok(terminal)
     }
 
-    /// The screen's size in rows and columns.
+    /// Returns the screen's size in rows and columns.
     pub(super) fn size(&self) -> (usize, usize) {
         let (rows, columns) = size();
         (rows.into(), columns.into())
@@ -103,7 +103,7 @@ fn most_important(keys: &[u8]) -> Option<Key> {
     }
 }
 
-/// A row with its escape sequences, cut to a width.
+/// Returns a row with its escape sequences, cut to a width.
 fn styled(row: &Row, columns: usize, colours: bool) -> String {
     let text: String = row.text.chars().take(columns).collect();
     match row.style {
@@ -137,7 +137,7 @@ fn say(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// The screen's rows and columns.
+/// Returns the screen's rows and columns.
 fn size() -> (u16, u16) {
     match termios::tcgetwinsize(io::stdout()) {
         Ok(size) if size.ws_row > 0 && size.ws_col > 0 => (size.ws_row, size.ws_col),

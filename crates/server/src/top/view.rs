@@ -1,5 +1,5 @@
-//! Formats an interval as rows of text. Everything but the statements of waiting sessions fits in
-//! 80 columns.
+//! Formats an interval as rows of text. Everything except the statements of waiting sessions fits
+//! in 80 columns.
 
 use super::blocked::Blocked;
 use super::sample::{Interval, Line, Percentiles};
@@ -35,8 +35,8 @@ pub(super) struct Row {
     pub(super) style: Style,
 }
 
-/// Creates a row. The server's texts are displayed, never obeyed: control characters do not reach
-/// the terminal.
+/// Creates a row. Control characters in the server's texts are replaced, so that the terminal does
+/// not interpret them.
 fn row(style: Style, text: impl AsRef<str>) -> Row {
     let plain = text.as_ref().chars().map(|c| if c.is_control() { '?' } else { c });
     Row { text: plain.collect(), style }
@@ -46,7 +46,7 @@ fn figures(label: &str, text: String) -> Row {
     row(Style::Label(LABEL), format!("{label:<LABEL$}{text}"))
 }
 
-/// The screen for an interval, of at most this many rows. The table uses this many columns.
+/// Returns the screen for an interval, of at most this many rows. The table uses this many columns.
 pub(super) fn screen(
     server: &str,
     interval: &Interval,
@@ -60,7 +60,7 @@ pub(super) fn screen(
         let text =
             format!("{} session{s} for a lock, below the blocking session:", blocked.waiters);
         out.push(row(Style::Plain, text));
-        // With the summary up to two thirds of the screen.
+        // Together with the summary, at most two thirds of the screen.
         let most = (rows / 3 * 2).saturating_sub(out.len()).clamp(1, BLOCKED);
         out.extend(blocked.lines(most).into_iter().map(|line| {
             let style = if line.starts_with(' ') { Style::Waiter } else { Style::Blocker };
@@ -143,7 +143,7 @@ fn percentiles(percentiles: Option<&Percentiles>) -> String {
     }
 }
 
-/// The table of waits, most lost time first.
+/// Returns the table of waits, most lost time first.
 fn table(lines: &[Line], seconds: f64, columns: usize) -> Vec<Row> {
     // Only rows with a caller need their classes aligned.
     let with_caller = lines.iter().filter(|line| line.waits.contended > 0.0);
@@ -174,7 +174,7 @@ fn table(lines: &[Line], seconds: f64, columns: usize) -> Vec<Row> {
     out
 }
 
-/// The help page.
+/// Returns the help page.
 pub(super) fn help() -> Vec<Row> {
     const TEXT: &str = "\
 Keys: h or ? shows this page, any key leaves it; q or Ctrl-C quits.
@@ -215,7 +215,7 @@ fn fit_site(site: &str, width: usize) -> &str {
     rest
 }
 
-/// The end of a text that is too long, because paths differ at their ends.
+/// Returns the end of a text that is too long, because paths differ at their ends.
 fn end_of(text: &str, width: usize) -> String {
     let length = text.chars().count();
     if length <= width {
@@ -225,7 +225,7 @@ fn end_of(text: &str, width: usize) -> String {
     format!("...{end}")
 }
 
-/// A figure of at most 5 characters, with a unit for thousands, millions and so on.
+/// Formats a figure in at most 5 characters, with a unit for thousands, millions and so on.
 fn short(value: f64) -> String {
     let (value, unit) = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")]
         .into_iter()
@@ -241,7 +241,7 @@ fn short(value: f64) -> String {
     format!("{value:.digits$}{unit}")
 }
 
-/// A time of at most 7 characters.
+/// Formats a time in at most 7 characters.
 fn time_us(us: f64) -> String {
     match us {
         us if us < 1e3 => format!("{}us", short(us)),
@@ -250,7 +250,7 @@ fn time_us(us: f64) -> String {
     }
 }
 
-/// A time as days, hours, minutes and seconds.
+/// Formats a time as days, hours, minutes and seconds.
 fn duration(seconds: f64) -> String {
     let s = seconds as u64;
     let clock = format!("{}:{:02}:{:02}", s / 3600 % 24, s / 60 % 60, s % 60);

@@ -87,8 +87,8 @@ fn verify(data: &Path, version: u32) {
     server.stop().unwrap();
 }
 
-/// Recovery reads only what it needs. The tests called `the_format_stays`, of page headers, control
-/// file, log and double-write file, check what is written.
+/// Recovery reads only what it needs. The tests named `the_format_stays` check what is written:
+/// pages, control file, log, double-write file and backup manifest.
 #[test]
 fn directories_of_all_versions_are_recovered() {
     if std::env::var_os("CLEARWAY_MAKE_FIXTURE").is_some() {

@@ -136,7 +136,7 @@ fn page_is_valid_and_counts_what_sessions_do() {
     assert!(value(&after, "clearway_contention_requests_total", "name=\"buffer.free_list\"") > 0.0);
 }
 
-/// Every metric of the page is in docs/metrics.md, and no other.
+/// docs/metrics.md names exactly the metrics of the page.
 #[test]
 fn documentation_lists_every_metric() {
     let docs = include_str!("../../../../docs/metrics.md");

@@ -272,7 +272,8 @@ fn play(address: SocketAddr) -> String {
             let texts: Vec<String> = messages.iter().map(shown).collect();
             writeln!(out, "{}", texts.join("\n")).unwrap();
         }
-        // What the transaction has left. Its own session first, because it may still be in a block.
+        // Shows what the transaction has left. Its own session rolls back first, because it may
+        // still be in a block.
         let mut left =
             client.query("rollback").iter().filter(|m| m.tag != 'N').map(shown).collect::<Vec<_>>();
         let rows = control.query("select k, v from t where v <> 100 order by k");
