@@ -64,7 +64,7 @@ impl PoolCore {
             return None;
         }
         let version = state.optimistic_version(is_here)?;
-        // SAFETY: it is one of `frames`, and the arena has been made for as many.
+        // SAFETY: the frame is one of `frames`, and the arena has memory for all of them.
         let found = look(&unsafe { OptimisticPage::new(self, frame) });
         state.unchanged_since(version).then_some(found)
     }

@@ -14,7 +14,7 @@ impl Files {
     /// Returns the number of pages in a partition's file. The last one may be incomplete.
     pub fn page_count(&self, partition: PartitionId) -> Result<u32, PageError> {
         let Named { name, file, .. } = self.partition(PageId::new(partition, 0))?;
-        let len = file.len().map_err(|e| PageError::io(name, "look at", e))?;
+        let len = file.len().map_err(|e| PageError::io(name, "stat", e))?;
         Ok(len.div_ceil(PAGE_SIZE as u64) as u32)
     }
 

@@ -42,7 +42,7 @@ pub enum PageError {
         file: Arc<str>,
         /// The page, if the error concerns one.
         page: Option<PageId>,
-        /// `open`, `read`, `extend`, `write` or `sync`.
+        /// `open`, `stat`, `read`, `extend`, `write` or `sync`.
         action: &'static str,
         /// The cause.
         source: Arc<io::Error>,

@@ -65,8 +65,8 @@ static FILE_GROWTH: Class = Class::new("buffer.file_growth");
 pub(crate) struct Named {
     pub(crate) name: Arc<str>,
     pub(crate) file: Arc<dyn File>,
-    /// The number of pages from the start of the file that are known to have blocks. Not yet
-    /// computed after an open.
+    /// The number of pages from the start of the file that are known to have blocks; 0 after an
+    /// open, until space is made.
     allocated: AtomicU32,
     allocating: Latch<()>,
 }

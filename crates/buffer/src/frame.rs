@@ -18,7 +18,7 @@
 //! |--------|---------|---------|
 //! | 0..48  | page    | the page's id; all ones while the frame is free |
 //! | 48..56 |         | zero; ones while the frame is free |
-//! | 56..64 | colder  | uses still missing to the bound up to which they are counted; all ones if uses are not counted |
+//! | 56..64 | colder  | the bound of the use count, minus the count; all ones if uses are not counted |
 //!
 //! One comparison therefore tells a reader that the page is here and that its next use changes
 //! nothing: the page is *hot* (`uses`).
@@ -508,7 +508,7 @@ mod tests {
     /// Invariant 5: a version recorded while the frame was free or the page was being changed never
     /// recurs.
     #[test]
-    fn only_what_was_begun_on_a_whole_page_counts() {
+    fn version_of_a_changing_or_free_frame_never_recurs() {
         let [a, b] = [1, 2].map(|no| PageId::new(PartitionId(0), no));
         let (_arena, mut free) = Arena::new(1);
         let frame = Frame::new();

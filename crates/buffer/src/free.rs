@@ -30,8 +30,8 @@ use std::time::Duration;
 /// How long to wait for a free frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameWaits {
-    /// Consecutive rounds of the cooler without success, `retry` apart, after which a waiter gets
-    /// [`PageError::NoFrames`]. Default 5000.
+    /// Rounds of the cooler without success, `retry` apart, after which a waiter gets
+    /// [`PageError::NoFrames`]. All such rounds since it began to wait count. Default 5000.
     pub starved_rounds: u32,
     /// Rounds without success after which a read may take promised frames. Default 20.
     pub promise_rounds: u32,

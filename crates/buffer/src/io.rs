@@ -64,7 +64,7 @@ pub trait PageIo: Send + Sync {
     fn restore_torn(&self) -> Result<usize, PageError>;
 }
 
-/// What the pool must know of the log to keep the write-ahead rule.
+/// The interface of the log that the pool needs to keep the write-ahead rule.
 pub trait WalBarrier: Send + Sync {
     /// Blocks until the log is durable up to `lsn`. After an error, no page that needs it is
     /// written.
@@ -74,8 +74,9 @@ pub trait WalBarrier: Send + Sync {
     fn durable(&self) -> Lsn;
 
     /// Calls `done` when `bytes` bytes can be appended to the log without waiting, or with an error
-    /// if that is impossible for now. With `must`, the caller cannot handle such an error, and
-    /// waits on. (The default suits a log that is never full.)
+    /// if that is impossible for now. With `must`, a lack of space is no reason for an error:
+    /// `done` waits until there is space, or the log fails or is closed. (The default suits a log
+    /// that is never full.)
     fn when_room(&self, bytes: u64, must: bool, done: Box<dyn FnOnce(io::Result<()>) + Send>) {
         let _ = (bytes, must);
         done(Ok(()));

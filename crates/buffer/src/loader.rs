@@ -223,7 +223,7 @@ impl PoolCore {
 
     fn load_from_place(self: &Arc<Self>, id: PageId, frame: FreeFrame) {
         count(&self.counters.reads, 1);
-        match self.guarded("looking for a page", || self.io.place(id)) {
+        match self.guarded("locating a page", || self.io.place(id)) {
             Ok(Place { file, offset }) => {
                 let target = Box::new(Target { core: self.clone(), id, frame, copy: None });
                 self.io_pool.read(Read { file, offset, target });
@@ -303,7 +303,7 @@ impl PoolCore {
             Err(error @ PageError::Damaged { .. }) => error.to_string(),
             Err(error) => return Err(error),
         };
-        let lost = format!("the disk has lost what was written: LSN {written} expected, {found}");
+        let lost = format!("the disk has lost a write: LSN {written} expected, {found}");
         Err(self.fail(PageError::io(&self.io.file(id), "sync", io::Error::other(lost)).at(id)))
     }
 
@@ -336,7 +336,7 @@ impl PoolCore {
     /// waiters need their answers.
     fn answer(&self, done: FetchDone, result: Result<Pin, PageError>) {
         if let Err(message) = caught(move || done(result)) {
-            self.fail(PageError::panicked("taking what was fetched", &message));
+            self.fail(PageError::panicked("running the callback of a fetch", &message));
         }
     }
 }
@@ -367,7 +367,7 @@ unsafe impl ReadTarget for Target {
             };
         }
         let accept = || core.io.accept(id, bytes, result).and_then(|()| core.check_lsn(id, bytes));
-        let accepted = core.guarded("looking at a page", accept);
+        let accepted = core.guarded("verifying a page", accept);
         core.loaded(id, frame, accepted);
     }
 }

@@ -232,8 +232,8 @@ impl Pool {
     /// gets a [`Pin`], on this thread before `fetch` returns, or later on another one. It must be
     /// short and must not block.
     ///
-    /// Never waits forever. If no frame becomes free, because all are pinned, latched, or cannot be
-    /// written, `done` gets [`PageError::NoFrames`] after some seconds
+    /// Never waits forever for a frame. If none becomes free, because all are pinned, latched, or
+    /// cannot be written, `done` gets [`PageError::NoFrames`] after some seconds
     /// ([`FrameWaits::starved_rounds`] of the cooler).
     ///
     /// These requests are refused at once:
@@ -262,8 +262,8 @@ impl Pool {
     /// place, or `None`. Blocks while a batch is being written.
     ///
     /// A checkpoint reads `target = wal.appended()`, calls `flush_before(target)`, and may then
-    /// start redo at the lesser of `target` and this value. A change logged after `target` may be
-    /// marked only after this method has checked its page.
+    /// start redo at the lesser of `target` and this value. The value may miss a page that is
+    /// marked after this method has checked it: that change is logged after `target`.
     pub fn min_rec_lsn(&self) -> Option<Lsn> {
         self.core.min_rec_lsn()
     }

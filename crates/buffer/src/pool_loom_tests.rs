@@ -225,7 +225,7 @@ fn loom_a_hit_never_sees_another_page() {
 
 /// `frame`, invariant 5: an optimistic read returns neither a partial change nor another page.
 #[test]
-fn loom_a_glimpse_that_counts_is_whole_and_of_its_page() {
+fn loom_optimistic_read_returns_one_version_of_its_page() {
     loom::model(|| {
         let world = World::with_a();
         let (one, two) = (world.clone(), world.clone());
@@ -315,7 +315,7 @@ fn loom_latch_waiters_get_the_page_or_an_error() {
 
 /// `waits`, invariant 3: two writers and a reader, which all wait at once.
 #[test]
-fn loom_who_waits_for_a_latch_is_woken() {
+fn loom_waiters_for_a_latch_are_woken() {
     with_waiters(|| {
         let world = World::with_a();
         let write = |world: Arc<World>| {

@@ -78,7 +78,7 @@ impl ScanRing {
         queue.drain(..over.min(need)).collect()
     }
 
-    /// Returns an entry that could not be evicted to the queue.
+    /// Returns to the queue an entry that could not be evicted.
     pub fn put_back(&self, entry: (FrameId, PageId)) {
         self.queue.lock().push_back(entry);
     }

@@ -84,8 +84,9 @@ impl<W> PageTable<W> {
         (id.hash_bits() >> self.shift) as usize
     }
 
-    /// Returns the first frame in the page's chain, or a number that is no frame of the pool. It
-    /// almost always holds the page, as there are at least twice as many buckets as frames.
+    /// Returns the first frame in the page's chain, or a number that is no frame of the pool. That
+    /// frame almost always holds a resident page, as there are at least twice as many buckets as
+    /// frames.
     #[inline(always)]
     pub fn first(&self, id: PageId) -> FrameId {
         // Acquire, here and in `find_behind`: pairs with the Release in `link`: the frame's page

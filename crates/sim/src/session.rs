@@ -95,7 +95,7 @@ impl Shared {
     /// Returns true if the engine stopped because a bit flipped in a page whose write was not yet
     /// known to be synced: it cannot tell that from a lost write.
     pub fn has_lost_a_write(&self, why: &str) -> bool {
-        why.contains("the disk has lost what was written")
+        why.contains("the disk has lost a write")
             && self.rotten().iter().any(|page| page.explains(why))
     }
 

@@ -381,7 +381,7 @@ impl SecondLevel {
         state.next %= regions;
         drop(state);
         let size = offset(regions * self.region_slots);
-        tracing::warn!(file = %self.name, %error, size, "the second-level cache is smaller than it should be");
+        tracing::warn!(file = %self.name, %error, size, "the second-level cache is smaller than configured");
     }
 
     fn say_off(&self, why: &str) {

@@ -92,7 +92,7 @@ fn scans_can_use_the_whole_pool() {
 /// Pages that became dirty in random order are written in runs of neighbours, also if the policy
 /// proposes them in that order.
 #[test]
-fn victims_dirty_neighbours_are_written_with_it() {
+fn dirty_neighbours_of_a_victim_are_written_with_it() {
     let disk = MemDisk::new();
     let f = pool_on(&disk, FRAMES, ReplacementKind::ClockSweep);
     let random = SeededEntropy::new(3);
