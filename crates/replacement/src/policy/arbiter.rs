@@ -30,7 +30,8 @@
 //! equivalent. The first candidate takes over if a page is used again before any has been evicted,
 //! which is the usual case. It also takes over if the first reused page is one that LRU would have
 //! evicted (a loop). In that case all shadows restart with the pages in the pool, so that these
-//! pages stay. An arbiter without LRU among its candidates has no warm-up.
+//! pages stay. Otherwise LRU keeps the lead. An arbiter without LRU among its candidates has no
+//! warm-up.
 //!
 //! An access costs the leader's own work plus one access of each shadow for sampled pages. In a
 //! pool of 1024 frames, this is the work of four additional policies; in a pool of 100,000 frames,
@@ -71,7 +72,7 @@ const NO_PAGE: PageId = PageId::from_u64(u64::MAX);
 /// The candidates, and the size of their shadows.
 #[derive(Clone, Debug)]
 pub struct ArbiterParameters {
-    /// The candidates; the first one leads after the warm-up.
+    /// The candidates. The first one leads after the warm-up, unless LRU keeps the lead.
     pub candidates: Vec<PolicyKind>,
     /// The maximum number of places of a shadow.
     pub places: u32,

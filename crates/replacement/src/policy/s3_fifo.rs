@@ -6,7 +6,7 @@
 //! main queue, a page that was used gets another round with one use fewer. Uses are counted up to
 //! 3. There are as many ghosts as places in the main queue.
 //!
-//! A use costs O(1), the ends of the queues O(1) amortised. Metadata: 18 bytes per frame, 25 to 30
+//! A use costs O(1), the ends of the queues O(1) amortised. Metadata: 18 bytes per frame, 25 to 29
 //! bytes per ghost.
 //!
 //! # Invariants

@@ -1,7 +1,7 @@
 //! Combining: a hit is a plain store into the thread's own queue, and no thread waits on a hit.
 //!
 //! At the end of a batch a thread tries the policy's latch and, if it gets it, applies its hits.
-//! Otherwise it hands its queue over to the holder, who drains it before releasing the latch; the
+//! Otherwise it hands its queue over to the holder, which drains it before releasing the latch; the
 //! thread continues with the same queue. If the holder takes so long that the ring of
 //! [`ring::CAPACITY`] hits is full, the thread continues in an overflow. Once that has [`OVERFLOW`]
 //! entries per frame, hits on the same page are merged into one entry with a count. So no access is

@@ -15,8 +15,8 @@
 //! # Invariants
 //! 1. The hits from `head` to `tail` are in the slots. The owner stores only into a slot that it
 //!    has seen free.
-//! 2. While there is an overflow, the owner stores into no slot. All hits in slots below
-//!    `Overflow::from` are older than the overflow, all hits above are newer.
+//! 2. While there is an overflow, the owner stores into no slot. All hits in slots at positions
+//!    below `Overflow::from` are older than the overflow; all others are newer.
 //! 3. An overflow has at most twice as many entries as there are pages in frames, or
 //!    [`Ring::new`]'s `bound` if that is more. When it is full, hits on the same page are merged
 //!    into one entry with a count, at the position of the last hit. Hits on pages that have since
