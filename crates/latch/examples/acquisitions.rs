@@ -1,8 +1,8 @@
 //! Each acquisition in its own function, so that its instructions can be read in the disassembly:
 //! `cargo xtask chips`.
 //!
-//! When run, it acquires and releases a word by each acquisition that the processor has, and prints
-//! their names.
+//! When run, it acquires and releases a word with each acquisition that the processor supports, and
+//! prints their names.
 
 use clearway_latch::acquire::{Acquisition, Compare, FREE, HELD, Swap, Tested};
 use std::sync::atomic::{AtomicU32, Ordering};

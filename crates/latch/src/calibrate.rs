@@ -2,8 +2,8 @@
 //!
 //! The calibration chooses the instructions with which [`crate::ParkLatch`] acquires its word, and
 //! the number of pauses between two reads of the word and before yielding or sleeping. It assumes
-//! nothing from the architecture's name: the source found LSE slower on one chip where others gain
-//! (see [`crate::acquire`]).
+//! nothing from the architecture's name: the source found LSE slower on one chip and faster on
+//! others (see [`crate::acquire`]).
 //!
 //! A candidate is judged by the throughput of two threads that acquire and release one word. If two
 //! candidates are within 5 % of each other, the time of a single thread decides.
@@ -86,7 +86,7 @@ impl fmt::Display for Calibration {
         for sample in &self.samples {
             write!(
                 f,
-                "{} {:.1} ns alone, {:.1} /us by two; ",
+                "{} {:.1} ns alone, {:.1} per us by two threads; ",
                 sample.choice.name(),
                 sample.alone_ns,
                 sample.pair_per_us
@@ -94,7 +94,7 @@ impl fmt::Display for Calibration {
         }
         write!(
             f,
-            "pause {:.1} ns, core yielded and had back {:.0} ns; took {:.1?})",
+            "pause {:.1} ns, core yielded and regained in {:.0} ns; took {:.1?})",
             self.pause_ns, self.yield_ns, self.took
         )
     }

@@ -2,8 +2,8 @@
 
 use crate::{Latched, RawLatch};
 
-/// Makes `threads` threads change a value `times` each, in two steps that another thread in between
-/// would corrupt.
+/// Makes `threads` threads change a value `times` times each, in two steps that another thread in
+/// between would corrupt.
 ///
 /// # Panics
 /// If the latch admits two threads at once, or a change is lost.
@@ -18,7 +18,7 @@ pub fn excludes_a_crowd<L: RawLatch>(threads: u64, times: u64) {
                         0 => shared.try_lock().unwrap_or_else(|| shared.lock()),
                         _ => shared.lock(),
                     };
-                    assert_eq!(pair.0, pair.1, "{}: somebody else is inside", L::NAME);
+                    assert_eq!(pair.0, pair.1, "{}: another thread is inside", L::NAME);
                     pair.0 += 1;
                     pair.1 += 1;
                 }
@@ -72,7 +72,8 @@ pub(crate) fn bounded(preemptions: usize) -> loom::model::Builder {
     builder
 }
 
-/// Runs every interleaving, up to the bound of preemptions, of threads that add one `times` each.
+/// Runs every interleaving, up to the bound of preemptions, of threads that add 1 `times` times
+/// each.
 ///
 /// # Panics
 /// If an addition is lost, a thread sees a partial change or sleeps forever, or the latch is not

@@ -92,7 +92,7 @@ mod loom_tests {
 
     /// A thread parks until it has seen the data of `ringers`, one from each. Relaxed: the doorbell
     /// orders the published data. A lost wake-up shows as a deadlock.
-    fn all_news_are_seen(ringers: usize, preemptions: Option<usize>) {
+    fn data_of_all_ringers_is_seen(ringers: usize, preemptions: Option<usize>) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = preemptions;
         builder.check(move || {
@@ -123,12 +123,12 @@ mod loom_tests {
     }
 
     #[test]
-    fn news_before_a_ring_are_seen() {
-        all_news_are_seen(1, None);
+    fn data_published_before_a_ring_is_seen() {
+        data_of_all_ringers_is_seen(1, None);
     }
 
     #[test]
-    fn news_of_two_ringers_are_seen() {
-        all_news_are_seen(2, Some(3));
+    fn data_of_two_ringers_is_seen() {
+        data_of_all_ringers_is_seen(2, Some(3));
     }
 }

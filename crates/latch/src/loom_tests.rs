@@ -20,7 +20,7 @@ fn loom_compare_and_swap_excludes() {
 }
 
 #[test]
-fn loom_parking_latches_exclude_and_wake_whoever_sleeps() {
+fn loom_parking_latches_exclude_and_wake_sleepers() {
     excludes::<ParkLatch>(2, 3, 3);
     excludes::<ParkLatch>(3, 2, 2);
 }
@@ -118,7 +118,7 @@ impl Word {
 
 /// Every parked thread is woken: otherwise the model ends with a thread that waits forever.
 #[test]
-fn loom_who_waits_in_a_queue_is_woken() {
+fn loom_waiters_in_a_queue_are_woken() {
     bounded(3).check(|| {
         let word = Word::new();
         let other = word.clone();

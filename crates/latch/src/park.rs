@@ -363,12 +363,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_are_as_long_on_every_chip() {
+    fn pauses_between_reads_take_as_long_on_every_chip() {
         let steps = |pause_ns| [SHORT_NS, PEACE_NS, INSIST_NS].map(|ns| pauses(ns, pause_ns));
         assert_eq!(steps(DEFAULT_PAUSE_NS), [4, 32, 1]);
         assert_eq!(steps(2.5), [40, 320, 10]);
-        assert_eq!(steps(200.0), [1, 4, 1], "never none");
-        assert_eq!(steps(0.0), steps(0.2), "never without end");
+        assert_eq!(steps(200.0), [1, 4, 1], "at least one pause");
+        assert_eq!(steps(0.0), steps(0.2), "the number is bounded");
     }
 
     #[test]
@@ -379,7 +379,7 @@ mod tests {
         assert!(after(5) < MANY && after(20) < MANY);
         assert!(
             (0..1_000).fold(after(1), |late, _| after_wait(late, false)) < MANY,
-            "it is forgotten"
+            "late waits are forgotten"
         );
     }
 }

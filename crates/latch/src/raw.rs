@@ -97,7 +97,7 @@ impl<T, L: RawLatch> fmt::Debug for Latched<T, L> {
 
 /// Access to the value; releases the latch when dropped. It stays in its thread, because some
 /// latches must be released by the thread that acquired them.
-#[must_use = "the latch is let go at once if the guard is not kept"]
+#[must_use = "the latch is released at once if the guard is not kept"]
 pub struct Guard<'a, T, L: RawLatch> {
     of: &'a Latched<T, L>,
     here: PhantomData<*mut ()>,

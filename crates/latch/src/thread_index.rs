@@ -216,7 +216,7 @@ mod tests {
     /// Invariants 1 and 3. Other tests' threads take indices, too: so the test expects no
     /// particular index (invariant 2).
     #[test]
-    fn living_threads_differ_and_their_ends_are_told() {
+    fn live_threads_differ_and_their_ends_are_notified() {
         let told = Arc::new(Told::default());
         let all_there = Barrier::new(8);
         let indices: Vec<u32> = std::thread::scope(|scope| {

@@ -11,7 +11,7 @@ const THREADS: u64 = if cfg!(miri) { 3 } else { 8 };
 const FREE_FOR_ALL: u64 = if cfg!(miri) { 20 } else { 20_000 };
 
 #[test]
-fn spinning_latches() {
+fn spinning_latches_exclude() {
     crowd::<SpinLatch<Swap>>(FREE_FOR_ALL);
     crowd::<SpinLatch<Tested<Swap>>>(FREE_FOR_ALL);
     crowd::<SpinLatch<Compare>>(FREE_FOR_ALL);
@@ -20,7 +20,7 @@ fn spinning_latches() {
 
 #[cfg(all(target_arch = "aarch64", not(miri)))]
 #[test]
-fn acquisitions_of_this_architecture() {
+fn acquisitions_of_this_architecture_exclude() {
     use clearway_latch::acquire::{CompareWfe, LseCompare, LseSwap};
     crowd::<SpinLatch<CompareWfe>>(FREE_FOR_ALL);
     if LseSwap::available() {
@@ -89,7 +89,7 @@ fn reacquiring_thread_does_not_starve_another() {
             thread::yield_now();
         }
         for _ in 0..rounds {
-            // They have had it in between.
+            // The others acquire it in between.
             thread::yield_now();
             let began = Instant::now();
             *shared.lock() += 1;

@@ -226,7 +226,7 @@ pub fn plant(bug: Option<Bug>) {
 /// Checks that a test passes, and that it fails with each of these bugs.
 ///
 /// # Panics
-/// Panics if it does not.
+/// If it does not.
 #[cfg(shuttle)]
 pub fn assert_found(bugs: &[Bug], test: fn()) {
     let run = || {

@@ -11,8 +11,8 @@
 //! | `CompareWfe`  | -                       | as `Compare`; waits by `wfe` on the word  | no |
 //!
 //! The best one depends on the chip, not on its architecture's name: the source found LSE slower on
-//! one chip where others gain. It is therefore measured: see [`crate::calibrate`]. Under loom,
-//! shuttle and Miri all of them are the equivalent portable atomics.
+//! one chip and faster on others. It is therefore measured: see [`crate::calibrate`]. Under loom,
+//! shuttle and Miri, `Swap` and `Compare` are portable atomics, and there is no LSE and no `wfe`.
 //!
 //! Source: Greenplum pull request 12848; PostgreSQL's `s_lock.h`; Arm Architecture Reference
 //! Manual, B2.9.

@@ -149,7 +149,7 @@ fn reset_starts_counts_from_zero() {
 }
 
 #[test]
-fn nothing_is_counted_while_it_is_off() {
+fn nothing_is_counted_while_counting_is_off() {
     let _alone = alone();
     static CLASS: Class = Class::new("test.off");
     static NEW_WHEN_OFF: Class = Class::new("test.new_when_off");
