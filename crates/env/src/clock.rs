@@ -8,10 +8,11 @@ const EPOCH_2000_S: i64 = 946_684_800;
 
 /// A source of time.
 pub trait Clock: Send + Sync {
-    /// Time since some fixed moment; never goes backwards.
+    /// Returns the time since some fixed moment; it never goes backwards.
     fn monotonic(&self) -> Duration;
 
-    /// Microseconds since 2000-01-01 00:00 UTC. Jumps when the machine's clock is set.
+    /// Returns the microseconds since 2000-01-01 00:00 UTC. They jump when the machine's clock is
+    /// set.
     fn wall_micros(&self) -> i64;
 }
 
@@ -36,7 +37,7 @@ impl Clock for OsClock {
     }
 }
 
-/// A clock that advances only when told to; for tests.
+/// A clock that advances only on request; for tests.
 #[derive(Debug, Default)]
 pub struct ManualClock {
     monotonic_ns: AtomicU64,

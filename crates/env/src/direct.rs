@@ -3,8 +3,8 @@
 //!
 //! Memory, offset and length of every direct read or write must be aligned to [`ALIGN`]. The buffer
 //! pool's frames and [`Aligned`] are. An unaligned read, and a write from unaligned memory, goes
-//! through a temporary buffer. A write whose offset or length is not aligned is refused; page files
-//! have none.
+//! through a temporary buffer. A write whose offset or length is not aligned is refused; writes to
+//! page files are aligned.
 //!
 //! Some file systems refuse to open a file for direct I/O. The file is then opened normally, unless
 //! direct I/O is required.
@@ -207,7 +207,7 @@ mod tests {
     fn progress_continues_from_aligned_offsets() {
         let mut read = Progress::new(8192);
         assert_eq!((read.read(5000), read.at()), (None, 4096));
-        assert_eq!(read.read(904), Some(5000), "the same end again: the file's");
+        assert_eq!(read.read(904), Some(5000), "the same end again: it is the file's");
         let mut read = Progress::new(8192);
         assert_eq!(read.read(0), Some(0));
         let mut read = Progress::new(8192);

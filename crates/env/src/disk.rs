@@ -40,7 +40,7 @@ pub trait Disk: Send + Sync {
     /// Opens a file for reading and writing.
     fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>>;
 
-    /// As [`Disk::open`], for a file that is read and written in pages: offsets and lengths are
+    /// Like [`Disk::open`], for a file that is read and written in pages: offsets and lengths are
     /// multiples of 4096, except for reads that need not be fast.
     fn open_pages(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
         self.open(path, how)

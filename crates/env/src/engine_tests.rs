@@ -1,4 +1,4 @@
-//! What reads and batches of writes guarantee, with threads and with the kernel's ring, on
+//! The guarantees of reads and of batches of writes, with threads and with the kernel's ring, on
 //! buffered and direct files and on files without a descriptor.
 
 use std::io::{self, ErrorKind, Write as _};
@@ -44,7 +44,7 @@ fn engines() -> Vec<IoPool> {
     let mut engines = vec![IoPool::new(2, "test-io").expect("threads")];
     match IoPool::with_ring(1, "test-io") {
         Ok(pool) => engines.push(pool),
-        Err(error) => writeln!(io::stderr(), "SKIPPED by io_uring: {error}").expect("said"),
+        Err(error) => writeln!(io::stderr(), "SKIPPED io_uring: {error}").expect("stderr"),
     }
     engines
 }
@@ -62,7 +62,7 @@ fn read_stops_at_the_end_of_the_file() {
         assert_eq!((result.expect("read"), &bytes[..]), (8192, &blocks(2..4)[..]));
         let (bytes, result) = read(pool, &file, 8192, 8192);
         assert_eq!((result.expect("read"), &bytes[..4096]), (4096, &blocks(3..4)[..]));
-        assert_eq!(read(pool, &file, 1 << 20, 8192).1.expect("behind the end"), 0);
+        assert_eq!(read(pool, &file, 1 << 20, 8192).1.expect("beyond the end"), 0);
         // A crash may leave a length that is not a multiple of the block size.
         file.set_len(5000).expect("cut");
         let (bytes, result) = read(pool, &file, 0, 8192);
@@ -93,8 +93,8 @@ fn partial_blocks_are_refused_for_direct_writes() {
     let disk = DirectDisk::new(false);
     let file = disk.open_pages(&scratch.0.join("file"), Open::OpenOrCreate).expect("opened");
     if disk.refused() {
-        return writeln!(io::stderr(), "SKIPPED direct I/O: the file system knows none")
-            .expect("said");
+        return writeln!(io::stderr(), "SKIPPED direct I/O: the file system does not support it")
+            .expect("stderr");
     }
     let error = file.write_all_at(&[1; 100], 0).expect_err("not a block");
     assert_eq!(error.kind(), ErrorKind::InvalidInput);

@@ -182,7 +182,7 @@ impl IoPool {
         Ok(pool)
     }
 
-    /// As [`IoPool::new`], with a kernel ring for reads and batches of writes. Fails if the kernel
+    /// Like [`IoPool::new`], with a kernel ring for reads and batches of writes. Fails if the kernel
     /// refuses the ring.
     pub fn with_ring(threads: usize, name: &str) -> io::Result<Self> {
         Self::with_ring_of(threads, name, Limits::KERNELS)

@@ -118,7 +118,7 @@ pub(crate) fn make_ring() -> io::Result<IoUring> {
     if !needed.into_iter().all(|code| probe.is_supported(code)) {
         return Err(io::Error::new(
             io::ErrorKind::Unsupported,
-            "the kernel's io_uring cannot read, write and poll",
+            "the kernel's io_uring does not support read, write or poll",
         ));
     }
     Ok(ring)

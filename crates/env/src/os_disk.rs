@@ -104,7 +104,7 @@ impl Disk for OsDisk {
     }
 
     fn exists(&self, path: &Path) -> io::Result<bool> {
-        path.try_exists().map_err(named("look for", path))
+        path.try_exists().map_err(named("stat", path))
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
@@ -116,7 +116,7 @@ impl Disk for OsDisk {
     }
 
     fn others_may_write(&self, path: &Path) -> io::Result<bool> {
-        Ok(fs::metadata(path).map_err(named("look at", path))?.mode() & OTHERS_WRITE != 0)
+        Ok(fs::metadata(path).map_err(named("stat", path))?.mode() & OTHERS_WRITE != 0)
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
@@ -219,7 +219,7 @@ impl File for OsFile {
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self.file.metadata().map_err(named("look at", &self.path))?.len())
+        Ok(self.file.metadata().map_err(named("stat", &self.path))?.len())
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {

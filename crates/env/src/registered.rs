@@ -77,7 +77,7 @@ impl Table {
     pub(crate) fn add(&mut self, ring: &IoUring, memory: IoMemory) -> io::Result<()> {
         let count = memory.len().div_ceil(self.limits.buffer);
         if count > usize::from(self.limits.buffers - self.taken) {
-            return Err(io::Error::other("it takes more buffers than a ring has"));
+            return Err(io::Error::other("the memory needs more buffers than a ring has"));
         }
         if !self.made {
             ring.submitter().register_buffers_sparse(self.limits.buffers.into())?;

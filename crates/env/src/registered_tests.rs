@@ -163,7 +163,7 @@ fn memory_beyond_the_ring_table_still_works() {
     assert_eq!((registered.bytes, registered.wanted), (LIMITS.buffer, 5 * LIMITS.buffer));
     assert_eq!(
         registered.refused.expect("refused").to_string(),
-        "it takes more buffers than a ring has"
+        "the memory needs more buffers than a ring has"
     );
     // Memory that fits is still registered.
     let small = IoMemory::new(2 * LIMITS.buffer, ALIGN);

@@ -270,7 +270,7 @@ impl Flight {
 
     fn finish(self, result: io::Result<usize>, failed: &Failed) {
         match self.end {
-            End::Read(target) => drop(failed.watch("taking a read", || target.done(result))),
+            End::Read(target) => drop(failed.watch("completing a read", || target.done(result))),
             End::Write(number, batch) => batch.end(number, result.map(drop)),
         }
     }

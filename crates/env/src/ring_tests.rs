@@ -1,4 +1,4 @@
-//! The operations that the kernel is asked for.
+//! Tests of the operations that the ring requests from the kernel.
 
 use std::io::Write as _;
 
@@ -56,7 +56,7 @@ fn only_transfers_within_one_buffer_use_it() {
     assert_eq!(
         operation(&memory, 3 * ALIGN, 2 * ALIGN, ALIGN),
         fixed,
-        "what is left of it is in one"
+        "the rest of the transfer is in one buffer"
     );
     assert_eq!(operation(&other, 0, ALIGN, 0), plain);
     drop(ring);

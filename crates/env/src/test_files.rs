@@ -1,4 +1,4 @@
-//! What the tests of this crate share: a directory on the real disk, files of each kind, blocks.
+//! Shared helpers of this crate's tests: a directory on the real disk, files of each kind, blocks.
 
 use std::io::{self, ErrorKind, Write as _};
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).expect("the test's directory goes");
+        std::fs::remove_dir_all(&self.0).expect("the test's directory is removed");
     }
 }
 
@@ -67,7 +67,8 @@ pub(crate) fn on_all_files(test: &str, check: impl Fn(Arc<dyn File>)) {
         OsDisk.remove(&path).expect("removed");
     }
     if direct.refused() {
-        writeln!(io::stderr(), "SKIPPED direct I/O: the file system knows none").expect("said");
+        writeln!(io::stderr(), "SKIPPED direct I/O: the file system does not support it")
+            .expect("stderr");
     }
 }
 
