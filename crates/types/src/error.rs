@@ -144,7 +144,7 @@ states! {
 }
 
 impl SqlState {
-    /// The code as text.
+    /// Returns the code as text.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).unwrap_or("XX000")
     }

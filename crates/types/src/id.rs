@@ -70,7 +70,7 @@ impl PageId {
     pub const fn hash_bits(self) -> u64 {
         self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
-    /// Unpacks what [`PageId::to_u64`] returned.
+    /// Returns the ID whose packed form ([`PageId::to_u64`]) is `raw`.
     pub const fn from_u64(raw: u64) -> Self {
         Self(raw)
     }

@@ -133,14 +133,14 @@ proptest! {
     }
 
     #[test]
-    fn cut_rows_are_noticed(values in vec(datum(), 1..5), cut in 1usize..4) {
+    fn truncated_rows_are_detected(values in vec(datum(), 1..5), cut in 1usize..4) {
         let mut bytes = Vec::new();
         row::encode(&values, &mut bytes);
         bytes.truncate(bytes.len() - cut.min(bytes.len()));
         if bytes.len() >= 2 {
             let view = RowView::new(&bytes);
             prop_assert!(view.to_datums().is_err());
-            prop_assert!(view.get(values.len() - 1).is_err(), "no NULL behind the damage");
+            prop_assert!(view.get(values.len() - 1).is_err(), "no NULL after the damage");
             prop_assert!(view.column(values.len() - 1).is_err());
         }
     }

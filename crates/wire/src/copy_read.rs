@@ -33,7 +33,8 @@ pub struct CopyReader {
     zone: Zone,
     buf: Vec<u8>,
     pos: usize,
-    /// End of the search for the line's end, and whether it is inside CSV quotes.
+    /// The position up to which the line's end was searched for, and whether that position is
+    /// inside CSV quotes.
     scanned: usize,
     quoted: bool,
     eol: Eol,
@@ -139,7 +140,7 @@ impl CopyReader {
         self.buf.extend_from_slice(data);
     }
 
-    /// The number of the last line read, from 1.
+    /// Returns the number of the last line read, from 1.
     pub fn line(&self) -> u64 {
         self.line
     }

@@ -156,7 +156,7 @@ impl<'a> Bind<'a> {
 pub struct Oids<'a>(&'a [u8]);
 
 impl Oids<'_> {
-    /// The OIDs in order.
+    /// Returns the OIDs in order.
     pub fn iter(self) -> impl Iterator<Item = u32> {
         self.0.as_chunks::<4>().0.iter().map(|b| u32::from_be_bytes(*b))
     }
@@ -167,7 +167,7 @@ impl Oids<'_> {
 pub struct Formats<'a>(&'a [u8]);
 
 impl Formats<'_> {
-    /// The number of codes.
+    /// Returns the number of codes.
     pub fn len(self) -> usize {
         self.0.len() / 2
     }
@@ -175,7 +175,7 @@ impl Formats<'_> {
     pub fn is_empty(self) -> bool {
         self.0.is_empty()
     }
-    /// The format of field `i`.
+    /// Returns the format of field `i`.
     pub fn get(self, i: usize) -> SqlResult<Format> {
         let codes = self.0.as_chunks::<2>().0;
         match if codes.len() == 1 { codes.first() } else { codes.get(i) } {
@@ -244,7 +244,7 @@ pub fn is_known(tag: u8) -> bool {
     )
 }
 
-/// The error for an unknown message type.
+/// Returns the error for an unknown message type.
 pub fn unknown(tag: u8) -> SqlError {
     SqlError::new(SqlState::PROTOCOL_VIOLATION, format!("invalid frontend message type {tag}"))
 }

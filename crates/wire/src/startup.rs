@@ -50,7 +50,8 @@ pub struct BadLength;
 pub type Packet<'a> = (Startup<'a>, usize);
 
 /// Decodes the first packet of `input`; `None` while it is incomplete. If `asked_ssl` or
-/// `asked_gss` is set, that request has come before, and a second one counts as a protocol version.
+/// `asked_gss` is set, that request has come before, and a second one is treated as an unsupported
+/// protocol version.
 ///
 /// # Errors
 /// The length is invalid. The inner error is to be reported to the client.
