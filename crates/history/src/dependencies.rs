@@ -1,5 +1,5 @@
-//! Derives facts that all keys share: which transactions committed, who wrote each value, and which
-//! operations access each key.
+//! Derives facts that all keys share: which transactions committed, which transaction wrote each
+//! value, and which operations access each key.
 
 use crate::graph::Builder;
 use crate::history::{History, Key, OpKind, PackedOp, TxnIndex, TxnOutcome};

@@ -134,9 +134,9 @@ impl History {
         };
         let (before, after) = (written(link.from), written(link.to));
         match link.kind {
-            WW => format!("{from} wrote {before} to {name}, and {to} replaced it by {after}"),
+            WW => format!("{from} wrote {before} to {name}, and {to} replaced it with {after}"),
             WR => format!("{to} read {before} from {name}, which {from} wrote"),
-            RW => format!("{from} read {seen} from {name}, which {to} replaced by {after}"),
+            RW => format!("{from} read {seen} from {name}, which {to} replaced with {after}"),
             WW_TIME => {
                 format!("{from} wrote {before} to {name}, before {to} wrote {after} in real time")
             }
