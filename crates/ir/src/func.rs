@@ -33,7 +33,7 @@ pub(crate) fn check_length(bytes: usize) -> SqlResult<()> {
     if bytes <= MAX_TEXT {
         return Ok(());
     }
-    let limit = format!("A text that an expression makes may have at most {} MiB.", MAX_TEXT >> 20);
+    let limit = format!("A text created by an expression can have at most {} MiB.", MAX_TEXT >> 20);
     Err(SqlError::new(SqlState::LIMIT_EXCEEDED, "requested length too large").hint(limit))
 }
 

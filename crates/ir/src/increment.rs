@@ -25,8 +25,9 @@ impl Program {
     }
 }
 
-/// Returns true if an UPDATE only adds. It must have no RETURNING and find one row by its key. It
-/// must read nothing from the row except the integers it adds to, which must not be part of a key.
+/// Returns true if an UPDATE without RETURNING only adds. It must find one row by its primary key.
+/// It must read nothing from the row except the integers it adds to. These must not be columns of
+/// the primary key, of an index or of the distribution.
 fn only_adds(access: &Access, set: &[(usize, Expr)]) -> bool {
     let table = &*access.table;
     let in_key = |c: &usize| {

@@ -48,7 +48,7 @@ pub struct Evidence {
     pub exclusive: u32,
 }
 
-/// What is known about one plan; see the module.
+/// The evidence about one plan, and the choice of its lock; see the module.
 #[derive(Debug)]
 pub struct LearnedLock {
     /// Unique within the engine.
@@ -148,8 +148,8 @@ impl LearnedLock {
     }
 }
 
-/// Where a plan stores what its engine learns about it; empty until its first run in a transaction
-/// block. It is not part of the plan's identity: all slots compare equal.
+/// A plan's slot for its [`LearnedLock`]; empty until the plan's first run in a transaction block.
+/// It is not part of the plan's identity: all slots compare equal.
 #[derive(Clone, Default)]
 pub struct LearnedSlot(OnceLock<Option<Arc<LearnedLock>>>);
 

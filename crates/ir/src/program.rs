@@ -7,7 +7,7 @@ use std::sync::Arc;
 // Plain std: the flag orders nothing between threads.
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What an expression may read besides its row; fixed for one execution of a statement.
+/// The values that an expression may read besides its row; fixed for one execution of a statement.
 #[derive(Clone, Debug, Default)]
 pub struct Env {
     /// The statement's parameters, converted to their types.
@@ -120,7 +120,7 @@ impl Signal {
     }
 }
 
-/// The server's sessions, as expressions of another session can signal them.
+/// The server's sessions, which expressions of other sessions can signal.
 pub trait Backends: std::fmt::Debug + Send + Sync {
     /// Signals the session with this backend id; returns true if it exists. Does not block.
     fn signal(&self, pid: i32, signal: Signal) -> bool;
@@ -216,7 +216,7 @@ pub struct RowLocking {
 }
 
 impl RowLocking {
-    /// Takes the requested mode, and waits.
+    /// Creates the locking that takes the requested mode, and waits.
     pub const fn of(lock: RowLock) -> Self {
         Self { asked: lock, taken: lock, wait: LockWait::Wait }
     }

@@ -18,7 +18,7 @@ const SCHEMAS: [&str; 5] = [PUBLIC, PG_CATALOG, "information_schema", "pg_toast"
 pub struct SearchPath(Vec<&'static str>);
 
 impl Default for SearchPath {
-    /// The path of a session that has not set one.
+    /// Returns the path of a session that has not set one.
     fn default() -> Self {
         Self(vec![PUBLIC])
     }

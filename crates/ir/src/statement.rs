@@ -130,7 +130,7 @@ pub enum Statement {
     },
     /// VACUUM, ANALYZE, CHECKPOINT.
     Maintain {
-        /// Which.
+        /// The command.
         kind: Maintain,
         /// Warnings about names that are not tables.
         skipped: Vec<String>,
@@ -358,7 +358,7 @@ pub struct Fetch {
     pub moves: bool,
 }
 
-/// Which rows FETCH asks for.
+/// The rows that FETCH requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FetchRows {
     /// The next n rows, the previous -n rows if negative, or the current row again if 0.

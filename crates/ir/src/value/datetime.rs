@@ -256,7 +256,7 @@ impl Decoder {
                 return Err(Bad::Unsupported(format!("the date \"{field}\" in a text")));
             }
             Some(Word::DaylightSaving) => {
-                return Err(Bad::Unsupported("DST behind a time zone".to_owned()));
+                return Err(Bad::Unsupported("DST after a time zone".to_owned()));
             }
             Some(Word::Prefix(prefix)) => {
                 let undated = prefix == Prefix::Time && self.seen & bit::DATE != bit::DATE;

@@ -36,7 +36,7 @@ pub(crate) fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + yoe * 365 + yoe / 4 - yoe / 100 + doy - 730_425
 }
 
-/// Inverse of [`days_from_civil`].
+/// Converts days since 2000-01-01 to a civil date: the inverse of [`days_from_civil`].
 pub(crate) fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let z = days + 730_425;
     let era = z.div_euclid(146_097);
