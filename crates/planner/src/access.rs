@@ -12,7 +12,8 @@ use clearway_ir::{Access, Distribution, Expr, GlobalIndex, LockWait, Path, RowLo
 use clearway_types::{Datum, SqlType};
 use std::sync::Arc;
 
-/// Most conditions of one WHERE that are considered for a path; the rest are only filtered.
+/// Maximum number of conditions of one WHERE that are considered for a path. The rest stay in the
+/// filter.
 const MAX_CONDITIONS: usize = 64;
 
 /// The chosen path and route.
@@ -34,7 +35,7 @@ struct Condition {
     at: usize,
 }
 
-/// What a path would use.
+/// A possible path: an index, and the conditions that it would use.
 #[derive(Clone, Default)]
 struct Candidate {
     index: Option<usize>,

@@ -22,7 +22,7 @@ pub(crate) fn parse(c: &mut Cursor<'_>) -> SqlResult<Statement> {
         if bytes_a_second.is_none() {
             return Err(SqlError::new(
                 SqlState::INVALID_PARAMETER,
-                "RATE must be a number of bytes a second above 0",
+                "RATE must be a number of bytes per second greater than 0",
             ));
         }
     }

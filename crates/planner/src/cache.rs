@@ -15,7 +15,7 @@ use clearway_types::{Datum, SqlResult, SqlType};
 use hashbrown::HashMap;
 use std::sync::Arc;
 
-/// Most plans kept.
+/// Maximum number of cached plans.
 const CAPACITY: usize = 4096;
 
 /// Plans by normalised text.
@@ -23,7 +23,7 @@ const CAPACITY: usize = 4096;
 pub struct PlanCache {
     version: u64,
     plans: HashMap<Box<str>, Option<Arc<Plan>>>,
-    /// The text being looked up; kept for its allocation.
+    /// The text being looked up; kept to reuse its allocation.
     scratch: Normalized,
 }
 

@@ -124,8 +124,8 @@ impl Binder<'_> {
         }
         let null = |t: &Typed| t.expr == Expr::Literal(Datum::Null);
         if !items.iter().all(|t| t.ty == common || null(t)) {
-            // A char(n) value has its blanks, and one without a length keeps those it came with. We
-            // keep none.
+            // In PostgreSQL, a char(n) value has its blanks, and a value without a length keeps
+            // the blanks of its source. We store no blanks.
             if matches!(common, SqlType::Char(_)) {
                 return Err(SqlError::unsupported(format!(
                     "{what} of type character and another type or length"

@@ -1,4 +1,4 @@
-//! COPY: we parse it ourselves because of its many and legacy options.
+//! COPY: we parse it ourselves because it has many options, some of them in a legacy syntax.
 
 use crate::bind::Binder;
 use crate::cursor::Cursor;

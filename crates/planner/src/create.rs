@@ -64,8 +64,8 @@ pub(crate) fn index(c: &mut Cursor<'_>, unique: bool) -> SqlResult<Kind> {
     Ok(Kind::CreateIndex { table, name, columns, unique, if_not_exists, concurrently })
 }
 
-/// Parses CREATE TABLE. sqlparser gets it without UNLOGGED (all tables are logged) and without what
-/// follows the column list.
+/// Parses CREATE TABLE. sqlparser gets it without UNLOGGED (all tables are logged) and without the
+/// clauses after the column list.
 pub(crate) fn table(
     c: &mut Cursor<'_>,
     create: &[TokenWithSpan],

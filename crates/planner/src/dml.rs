@@ -22,7 +22,7 @@ type Bound = (Statement, Vec<OutColumn>);
 /// Binds INSERT.
 pub(crate) fn insert(b: &mut Binder<'_>, catalog: &Catalog, i: &ast::Insert) -> SqlResult<Bound> {
     let ast::TableObject::TableName(name) = &i.table else {
-        return Err(SqlError::unsupported("INSERT into this"));
+        return Err(SqlError::unsupported("this target of INSERT"));
     };
     let table = lookup(b, catalog, name)?;
     if i.overwrite || i.ignore || i.replace_into || i.or.is_some() || i.partitioned.is_some() {
@@ -286,7 +286,7 @@ fn target_table(
         return Err(SqlError::unsupported("a join"));
     }
     let TableFactor::Table { name, alias, args: None, .. } = &t.relation else {
-        return Err(SqlError::unsupported("this target"));
+        return Err(SqlError::unsupported("this target of UPDATE or DELETE"));
     };
     let table = lookup(b, catalog, name)?;
     b.scope = Scope::of_table(&table, alias.as_ref().map(|a| scope::alias(&a.name)).transpose()?);

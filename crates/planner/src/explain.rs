@@ -165,16 +165,12 @@ fn access_lines(a: &Access, route: &Route, depth: usize, out: &mut Vec<String>) 
         Route::GlobalIndex { table, key, values } => {
             let (name, _) = table.unique_key(*key);
             let values = printer(Some(table)).list(values);
-            note(
-                depth,
-                format!("Partitions: the one that global index {name} names for ({values})"),
-                out,
-            );
+            note(depth, format!("Partitions: one, by global index {name}({values})"), out);
         }
         Route::Hash(keys) => {
             note(
                 depth,
-                format!("Partitions: the one of hash({})", printer(Some(table)).list(keys)),
+                format!("Partitions: one, by hash({})", printer(Some(table)).list(keys)),
                 out,
             );
         }

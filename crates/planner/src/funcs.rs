@@ -313,7 +313,7 @@ fn scalar(b: &mut Binder<'_>, name: &str, args: Vec<Typed>) -> SqlResult<Typed> 
     fixed(b, name, args)
 }
 
-/// nullif(): the first argument, in the type that the operator = uses.
+/// Binds nullif(): the first argument, in the type that the operator = uses.
 fn null_if(b: &mut Binder<'_>, args: Vec<Typed>) -> SqlResult<Typed> {
     let Ok([first, second]) = <[Typed; 2]>::try_from(args) else {
         return Err(undefined("nullif", &[]));
@@ -336,7 +336,7 @@ fn null_if(b: &mut Binder<'_>, args: Vec<Typed>) -> SqlResult<Typed> {
     Ok(Typed::new(Expr::Func(Func::NullIf, vec![a.expr, c.expr]), ty))
 }
 
-/// concat(): the output form of each argument; nothing for NULL.
+/// Binds concat(): the output form of each argument; nothing for NULL.
 fn concat(b: &mut Binder<'_>, args: Vec<Typed>) -> SqlResult<Typed> {
     let mut whole: Option<Typed> = None;
     for arg in args {
@@ -422,7 +422,7 @@ fn fixed(b: &mut Binder<'_>, name: &str, args: Vec<Typed>) -> SqlResult<Typed> {
         if a.ty == T::Timestamp { T::Timestamp } else { T::Timestamptz }
     });
     if name == "substring" && args.get(1).is_some_and(|a| a.ty.is_string()) {
-        return Err(SqlError::unsupported("substring by a regular expression"));
+        return Err(SqlError::unsupported("substring with a regular expression"));
     }
     if name == "date_trunc" && args.len() == 2 && args.iter().all(|a| a.ty == T::Unknown) {
         let text = "function date_trunc(unknown, unknown) is not unique";

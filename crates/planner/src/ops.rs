@@ -58,7 +58,7 @@ impl Binder<'_> {
         Ok((self.cast_to(left, common)?, self.cast_to(right, common)?))
     }
 
-    /// An undecided side takes the other's type; two undecided ones become text.
+    /// Gives an undecided side the other's type; two undecided ones become text.
     fn known(&mut self, left: Typed, right: Typed) -> SqlResult<(Typed, Typed)> {
         Ok(match (left.ty, right.ty) {
             (SqlType::Unknown, SqlType::Unknown) => {
@@ -124,7 +124,7 @@ impl Binder<'_> {
         ))
     }
 
-    /// Unary plus, for numbers only. An undecided operand becomes a float8.
+    /// Binds unary plus, for numbers only. An undecided operand becomes a float8.
     pub(crate) fn plus(&mut self, inner: Typed) -> SqlResult<Typed> {
         let inner = self.decide(inner, SqlType::Float8)?;
         if inner.ty.is_integer() || matches!(inner.ty, SqlType::Float8 | SqlType::Numeric) {
@@ -134,7 +134,7 @@ impl Binder<'_> {
         Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, text).hint(HINT))
     }
 
-    /// Unary minus. A literal is negated in place.
+    /// Binds unary minus, for numbers only. An undecided operand is ambiguous (42725).
     pub(crate) fn negate(&mut self, inner: Typed) -> SqlResult<Typed> {
         match inner.ty {
             SqlType::Unknown => {

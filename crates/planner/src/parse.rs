@@ -19,8 +19,8 @@ use std::sync::Arc;
 
 /// Maximum nesting depth of expressions.
 const RECURSION_LIMIT: usize = 128;
-/// Most consecutive operators: each is a level of the tree, which is walked by recursion. The tests
-/// run this on a thread with 2 MiB of stack; a worker has more.
+/// Maximum number of consecutive operators: each is a level of the tree, which is walked by
+/// recursion. The tests run this on a thread with 2 MiB of stack; a worker has more.
 const MAX_CHAIN: usize = 1500;
 
 /// A parsed statement, with its source text.

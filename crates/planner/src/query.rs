@@ -123,7 +123,7 @@ fn count(b: &mut Binder<'_>, e: &ast::Expr, clause: &'static str) -> SqlResult<E
     let scope = std::mem::take(&mut b.scope);
     let alone = b.bind(e);
     b.scope = scope;
-    // What fails without the scope may be a column of the query, or not exist.
+    // A name that cannot be bound without the scope is a column of the query, or does not exist.
     let bound = alone.or_else(|missing| {
         b.bind(e)?;
         let text = format!("argument of {clause} must not contain variables");

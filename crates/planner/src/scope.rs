@@ -101,7 +101,7 @@ impl Scope {
     }
 }
 
-/// Levenshtein distance.
+/// Returns the Levenshtein distance.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -99,7 +99,7 @@ pub(crate) fn plan(
     let mut shape = Shape { from, once, filter, items, order, having, distinct, limits, lock };
     if grouped && exports {
         return Err(SqlError::unsupported(
-            "pg_export_snapshot() beside aggregates, GROUP BY or HAVING",
+            "pg_export_snapshot() together with aggregates, GROUP BY or HAVING",
         ));
     }
     if grouped {

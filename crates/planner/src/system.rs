@@ -40,7 +40,7 @@ pub(crate) fn not_a_table(name: &str) -> SqlError {
 pub(crate) fn refuse_call(name: &str) -> SqlError {
     if name == RESET {
         return SqlError::unsupported(format!("{SCHEMA}.{RESET} as a part of a statement"))
-            .hint(format!("It stands alone: SELECT {SCHEMA}.{RESET}()."));
+            .hint(format!("Call it alone: SELECT {SCHEMA}.{RESET}()."));
     }
     SqlError::new(
         SqlState::UNDEFINED_FUNCTION,

@@ -19,7 +19,7 @@ fn full_key_is_a_point_lookup() {
     let point = [
         "Point Lookup using accounts_pkey on accounts",
         "  Key: aid = $1",
-        "  Partitions: the one of hash($1)",
+        "  Partitions: one, by hash($1)",
     ];
     check("SELECT abalance FROM accounts WHERE aid = $1", &point);
     check(
@@ -28,7 +28,7 @@ fn full_key_is_a_point_lookup() {
             "Lock Rows",
             "  ->  Point Lookup using accounts_pkey on accounts",
             "      Key: aid = $1",
-            "      Partitions: the one of hash($1)",
+            "      Partitions: one, by hash($1)",
         ],
     );
     check(
@@ -37,7 +37,7 @@ fn full_key_is_a_point_lookup() {
             "Update on accounts",
             "  ->  Point Lookup using accounts_pkey on accounts",
             "      Key: aid = $2",
-            "      Partitions: the one of hash($2)",
+            "      Partitions: one, by hash($2)",
         ],
     );
     check(
@@ -47,7 +47,7 @@ fn full_key_is_a_point_lookup() {
             "  ->  Point Lookup using accounts_pkey on accounts",
             "      Key: aid = 1",
             "      Filter: (abalance > 5)",
-            "      Partitions: the one of hash(1)",
+            "      Partitions: one, by hash(1)",
         ],
     );
 }
@@ -59,7 +59,7 @@ fn keys_of_wider_types_still_use_the_key() {
         &[
             "Point Lookup using accounts_pkey on accounts",
             "  Key: aid = $1",
-            "  Partitions: the one of hash($1)",
+            "  Partitions: one, by hash($1)",
         ],
     );
     check(
@@ -67,7 +67,7 @@ fn keys_of_wider_types_still_use_the_key() {
         &[
             "Point Lookup using accounts_pkey on accounts",
             "  Key: aid = exactint(2.0)",
-            "  Partitions: the one of hash(exactint(2.0))",
+            "  Partitions: one, by hash(exactint(2.0))",
         ],
     );
     check(
@@ -82,7 +82,7 @@ fn keys_of_wider_types_still_use_the_key() {
 }
 
 #[test]
-fn in_lists_and_ranges() {
+fn in_lists_and_ranges_use_the_key() {
     check(
         "select 1 from accounts where aid in (1, 2, $1)",
         &[
@@ -107,7 +107,7 @@ fn in_lists_and_ranges() {
             "  ->  Limit 2 in each partition",
             "      ->  Index Scan Backward using pairs_pkey on pairs",
             "          Key: a = 1 AND b < 5",
-            "          Partitions: the one of hash(1)",
+            "          Partitions: one, by hash(1)",
         ],
     );
     check(
@@ -151,7 +151,7 @@ fn sort_remains_with_several_partitions() {
 }
 
 #[test]
-fn grouping() {
+fn aggregates_are_partial_in_partitions_and_then_merged() {
     check(
         "select count(*) from accounts",
         &[
@@ -370,7 +370,7 @@ fn filter_keeps_conditions_outside_the_range() {
             "Point Lookup using accounts_pkey on accounts",
             "  Key: aid = 1",
             "  Filter: (aid = 2)",
-            "  Partitions: the one of hash(1)",
+            "  Partitions: one, by hash(1)",
         ],
     );
     check(
@@ -416,7 +416,7 @@ fn no_text_overflows_the_stack() {
 
 #[test]
 fn global_index_routes_lookups_and_follows_changes() {
-    let knows = "Partitions: the one that global index users_email_key names for ('x')";
+    let knows = "Partitions: one, by global index users_email_key('x')";
     check(
         "select id from users where email = 'x' and n > 1",
         &[
@@ -432,7 +432,7 @@ fn global_index_routes_lookups_and_follows_changes() {
             "Point Lookup using users_pkey on users",
             "  Key: id = 1",
             "  Filter: (email = 'x')",
-            "  Partitions: the one of hash(1)",
+            "  Partitions: one, by hash(1)",
         ],
     );
     check(
@@ -452,7 +452,7 @@ fn global_index_routes_lookups_and_follows_changes() {
     let by_id = [
         "  ->  Point Lookup using users_pkey on users",
         "      Key: id = 1",
-        "      Partitions: the one of hash(1)",
+        "      Partitions: one, by hash(1)",
     ];
     let with = |head: &[&'static str]| [head, &by_id].concat();
     check("update users set n = 1 where id = 1", &with(&["Update on users"]));

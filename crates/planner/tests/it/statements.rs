@@ -12,7 +12,7 @@ fn statement(sql: &str) -> Statement {
 }
 
 #[test]
-fn pgbench_initialises() {
+fn statements_that_initialise_pgbench_are_accepted() {
     let Statement::DropTable { names, if_exists: true, .. } =
         statement("drop table if exists a, public.b, c")
     else {
@@ -64,7 +64,7 @@ fn pgbench_initialises() {
 }
 
 #[test]
-fn tables_and_their_distribution() {
+fn tables_get_keys_indexes_and_a_distribution() {
     let table = |sql: &str| match statement(sql) {
         Statement::CreateTable { table, .. } => table,
         other => panic!("{other:?}"),
@@ -102,7 +102,7 @@ fn tables_and_their_distribution() {
 }
 
 #[test]
-fn transactions_and_settings() {
+fn transactions_and_settings_are_parsed() {
     let options = TxnOptions {
         read_only: Some(true),
         isolation: Some(Isolation::Serializable),
@@ -171,7 +171,7 @@ fn statements_keep_their_positions() {
 }
 
 #[test]
-fn copy_options() {
+fn copy_options_are_parsed_and_checked() {
     let copy = |sql: &str| match statement(sql) {
         Statement::Copy(c) => c,
         other => panic!("{other:?}"),
@@ -205,7 +205,7 @@ fn copy_options() {
 }
 
 #[test]
-fn inserts() {
+fn inserts_are_bound_with_their_conflicts() {
     let Statement::Insert(i) =
         statement("insert into accounts (filler, aid) values ('a  ', default), (null, 2)")
     else {
@@ -318,7 +318,7 @@ fn updates_tell_whether_they_only_add() {
 }
 
 #[test]
-fn prepare_and_execute() {
+fn prepare_and_execute_are_bound() {
     let Statement::Prepare { name, plan } = statement("prepare p (int, text) as select $1 + 1, $2")
     else {
         panic!()

@@ -159,7 +159,7 @@ fn writing_to_views_is_refused_with_a_hint() {
         (
             "select 1 + clearway.reset_contention()",
             "0A000",
-            "It stands alone: SELECT clearway.reset_contention().",
+            "Call it alone: SELECT clearway.reset_contention().",
         ),
     ] {
         let answer = c.query(sql);
