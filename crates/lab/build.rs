@@ -1,4 +1,4 @@
-//! Passes compiler and flags to the lab; records contain them.
+//! Passes the compiler's version and flags to the lab, which stores them in its records.
 
 use std::env;
 use std::process::Command;

@@ -422,7 +422,7 @@ pub mod tests {
     use super::*;
     use clearway_harness::pgbench::{QueryMode, Script};
 
-    /// Two contenders, with select-only by 16 clients and by one.
+    /// Returns a comparison of two contenders, with select-only by 16 clients and by one.
     pub fn comparison() -> Comparison {
         let sample = |tps: f64| Sample {
             tps,

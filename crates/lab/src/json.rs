@@ -83,7 +83,7 @@ fn encode(record: &Record) -> Res<String> {
 fn decode(text: &str) -> Res<Record> {
     let content: Value =
         serde_json::from_str(text).map_err(|e| format!("damaged, or not a lab record: {e}"))?;
-    // Only the number of another format is understood.
+    // Of another format, only the number can be read.
     match content.get("format").and_then(Value::as_u64) {
         Some(FORMAT) => {}
         Some(other) => {
@@ -102,12 +102,12 @@ fn decode(text: &str) -> Res<Record> {
     serde_json::from_value(file.record).map_err(|e| format!("not understood: {e}"))
 }
 
-/// For serde: a number, or NaN for `null`.
+/// Deserializes a number; `null` becomes NaN.
 pub fn number_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     Ok(Option::<f64>::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
-/// For serde: numbers, with NaN for `null`.
+/// Deserializes numbers; `null` becomes NaN.
 pub fn numbers_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f64>, D::Error> {
     let numbers = Vec::<Option<f64>>::deserialize(from)?;
     Ok(numbers.into_iter().map(|n| n.unwrap_or(f64::NAN)).collect())

@@ -2,7 +2,7 @@
 //!
 //! An experiment asks a question, measures, and stores a [`result::Record`]: raw samples with the
 //! commit, the machine, the configuration and the seeds. Rates are compared with a baseline of the
-//! same run. A rate counts only after a check of what the run left behind.
+//! same run. A rate counts only if the state after the run passes a check.
 
 #![forbid(unsafe_code)]
 

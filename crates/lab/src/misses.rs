@@ -42,7 +42,8 @@ fn cases(part: &Part) -> Vec<Run> {
     CLIENTS.map(run).into_iter().filter(|case| part.wants(&case.name(), judged(case))).collect()
 }
 
-/// 100,000 accounts take about 7.8 MB in Clearway, and about 15 MB with their index in PostgreSQL.
+/// Returns tables of more than eight times the pool: 100,000 accounts take about 7.8 MB in
+/// Clearway, and about 15 MB with their index in PostgreSQL.
 fn sizes(task: &Task) -> Sizes {
     if task.options.quick {
         Sizes { pool: "2MB", scale: 3 }

@@ -1,7 +1,7 @@
 //! Formatting and statistics of numbers.
 
-/// Formats a number with thousands separators and this many decimals; NaN and infinity are "no
-/// value".
+/// Formats a number with thousands separators and this many decimals. NaN and infinity are shown as
+/// "no value".
 pub fn shown(value: f64, digits: u8) -> String {
     if !value.is_finite() {
         return "no value".into();

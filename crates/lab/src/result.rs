@@ -188,14 +188,14 @@ impl Record {
     }
 }
 
-/// Hash of a configuration: CRC-32C over the name and the sorted configuration, as 8 hexadecimal
-/// digits. Equal configurations have equal hashes; different ones collide with a probability of
-/// 2^-32.
+/// Returns the hash of a configuration: CRC-32C over the name and the sorted configuration, as 8
+/// hexadecimal digits. Equal configurations have equal hashes; different ones collide with a
+/// probability of 2^-32.
 pub fn configuration_hash(experiment: &str, configuration: &Configuration) -> String {
     json::checksum(&serde_json::json!([experiment, configuration]))
 }
 
-/// A record with one of everything, for tests.
+/// Returns a record with one of everything, for tests.
 #[cfg(test)]
 pub fn example() -> Record {
     use crate::bars::{Bound, Reading};

@@ -95,7 +95,7 @@ fn part(
     }
 }
 
-/// Returns what a pair of clock reads adds to the time between them.
+/// Returns the nanoseconds that a pair of clock reads adds to the interval between them.
 fn clock_read_ns() -> f64 {
     let began = Instant::now();
     for _ in 0..CLOCK_READS {

@@ -31,7 +31,7 @@ const SHARPLY: &str = "simulated: contention at T = 64 over that at T = 32, wors
 /// According to the source, contention rises sharply if no try precedes the wait.
 const SHARP_RISE: f64 = 2.0;
 
-/// Figure 2: the curve falls monotonically.
+/// Judges figure 2: the curve falls monotonically.
 pub fn falls_all_the_way(grid: &Grid<f64>, measured: &str, simulated: &str) -> Vec<Bar> {
     let bar = |name, system: &str| {
         let mut points: Vec<(f64, f64)> = Vec::new();
@@ -77,7 +77,7 @@ struct Ratio {
 }
 
 impl BySize<'_> {
-    /// Table II: a short queue beats prefetching alone, and contention keeps falling where
+    /// Judges table II: a short queue beats prefetching alone, and contention keeps falling where
     /// throughput no longer gains.
     pub fn table2(&self, from: u32, to: u32, published: [f64; 3]) -> Vec<Bar> {
         let short = f64::from(from);
@@ -114,7 +114,7 @@ impl BySize<'_> {
         bars.into_iter().flatten().collect()
     }
 
-    /// Table III: contention falls until T = 32 and rises sharply at T = S.
+    /// Judges table III: contention falls until T = 32 and rises sharply at T = S.
     pub fn table3(&self) -> Vec<Bar> {
         let over = |tried: u32| {
             let one = move |kind: Kind| {
@@ -147,7 +147,7 @@ fn ratio(kind: Kind, unit: &str, over: (&str, f64), under: (&str, f64)) -> Optio
     value.is_finite().then(|| Ratio { kind, value, over: reading(over), under: reading(under) })
 }
 
-/// A claim about all workloads is judged only if all were run, by the worst one.
+/// Judges a claim about all workloads by the worst one. Returns `None` unless all were run.
 fn least(name: &str, ratios: Vec<Ratio>, bound: f64) -> Option<Bar> {
     let worst = |ratios: Vec<Ratio>| ratios.into_iter().min_by(|a, b| a.value.total_cmp(&b.value));
     judged(name, ratios, worst, Bound::AtLeast(bound))

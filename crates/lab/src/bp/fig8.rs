@@ -1,5 +1,5 @@
 //! The source's figure 8: hit ratio and throughput by pool size, with direct I/O and data many
-//! times the pool.
+//! times the size of the pool.
 
 use super::grid::{Grid, Measure};
 use super::real::Real;
@@ -161,7 +161,7 @@ fn largest_pool(kind: Kind, accessed: usize, in_file: u32) -> u32 {
     (accessed as f64 / ACCESSED_OVER_POOL).min(f64::from(in_file) / ratio) as u32
 }
 
-/// Configuration key of a workload's pools.
+/// Returns the configuration key of a workload's pools.
 fn pools_of(kind: Kind) -> &'static str {
     if kind == Kind::Dbt1 { "pools, DBT-1-like" } else { "pools, DBT-2-like" }
 }

@@ -318,7 +318,7 @@ fn simulate_grid(
     }
 }
 
-/// Configuration key of this machine's costs.
+/// Returns the configuration key of this machine's costs.
 fn of_here(kind: Kind) -> &'static str {
     match kind {
         Kind::Dbt1 => "this machine, DBT-1-like",

@@ -112,7 +112,7 @@ fn exactly(
     Point { what, unit, basis, published: (published, published), below: None, of }
 }
 
-/// 2Q behind a lock, in percent of the clock.
+/// Returns the point for the throughput of 2Q behind a lock, in percent of the clock's.
 fn of_clock(kind: Kind, cores: usize, basis: Basis, percent: f64) -> Point {
     let of = move |look: Look<'_>| {
         let rate = |how| look(On::Own, kind, how, cores, Outcome::rate);
@@ -130,7 +130,7 @@ fn of_clocks(cores: usize, basis: Basis, percents: [f64; 3]) -> impl Iterator<It
         .map(move |(kind, percent)| of_clock(kind, cores, basis, percent))
 }
 
-/// Mean response time of 2Q behind a lock, over the clock's.
+/// Returns the point for the mean response time of 2Q behind a lock, over the clock's.
 fn response(kind: Kind, cores: usize, times: f64) -> Point {
     let of = move |look: Look<'_>| {
         let response = |how| look(On::Own, kind, how, cores, |outcome| outcome.response_ns);
@@ -147,7 +147,8 @@ fn spared(look: Look<'_>, kind: Kind, cores: usize) -> Option<f64> {
     Some((1.0 - contention(How::Prefetched)? / contention(How::Locked)?) * 100.0)
 }
 
-/// Mean reduction of contention by prefetching alone over the workloads, in percent.
+/// Returns the point for the reduction of contention by prefetching alone, in percent: the mean
+/// over the workloads.
 fn prefetched(cores: usize, percent: f64) -> Point {
     let of =
         move |look: Look<'_>| mean(Kind::ALL.into_iter().map(|kind| spared(look, kind, cores)));
@@ -160,7 +161,8 @@ fn everywhere(cores: &'static [usize]) -> impl Iterator<Item = (Kind, usize)> {
     Kind::ALL.into_iter().flat_map(move |kind| cores.iter().map(move |cores| (kind, *cores)))
 }
 
-/// Smallest and largest reduction of contention by prefetching alone, in percent.
+/// Returns the points for the smallest and the largest reduction of contention by prefetching
+/// alone, in percent.
 fn prefetched_range(cores: &'static [usize], least: f64, most: f64) -> [Point; 2] {
     let all = move |look: Look<'_>| {
         everywhere(cores)
@@ -177,7 +179,8 @@ fn prefetched_range(cores: &'static [usize], least: f64, most: f64) -> [Point; 2
     ]
 }
 
-/// Largest gain in throughput and reduction of mean response time by prefetching alone, in percent.
+/// Returns the points for the largest gain in throughput and the largest reduction of mean response
+/// time by prefetching alone, in percent.
 fn prefetching_gains(cores: &'static [usize], rate: f64, response: f64) -> [Point; 2] {
     let most = move |look: Look<'_>, of: fn(&Outcome) -> f64, gain: fn(f64) -> f64| {
         let one = |(kind, cores)| {
@@ -223,7 +226,8 @@ fn batched(kind: Kind, cores: usize) -> [Point; 2] {
     ]
 }
 
-/// pg2Q's contention in percent of the other machine's with as many processors.
+/// Returns the point for pg2Q's contention, in percent of that on the other machine with as many
+/// processors.
 fn contention_of_other(kind: Kind, cores: usize, percent: f64) -> Point {
     let of = move |look: Look<'_>| {
         let contention = |on| look(on, kind, How::Locked, cores, Outcome::contention);

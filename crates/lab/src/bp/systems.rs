@@ -103,7 +103,7 @@ impl Shared {
     }
 }
 
-/// When hits in the source's queues wait.
+/// When hits wait for the latch with the source's queues.
 const QUEUES: Blocks = Blocks::Full { queue: QUEUE, threshold: THRESHOLD };
 
 /// Batching with chosen S and T, for the simulator and for the pool.

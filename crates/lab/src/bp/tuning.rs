@@ -75,7 +75,7 @@ pub struct Sizes {
     beats_prefetching: Option<u32>,
 }
 
-/// What is run for one cell of a table.
+/// The pool and the simulated system for one cell of a table.
 struct Contender {
     /// Position in the table; [`NO_QUEUE`] for prefetching alone.
     x: f64,
@@ -233,7 +233,7 @@ pub fn run(table: &Sizes, task: &Task) -> Res<Findings> {
     })
 }
 
-/// A run limited by `--only` judges nothing.
+/// Returns the bars, or none in a run limited by `--only`, which judges nothing.
 fn judged(task: &Task, bars: Vec<Bar>) -> Vec<Bar> {
     if matches!(task.part, Part::Only(_)) { Vec::new() } else { bars }
 }

@@ -235,7 +235,7 @@ impl Shop {
         Ok(())
     }
 
-    /// TPC-W: mostly book pages, searches by title, and occasional orders.
+    /// Runs a transaction of TPC-W: mostly book pages, searches by title, and occasional orders.
     fn browse_or_buy(&mut self, popular: &Zipf, in_: &mut Database) -> Res<()> {
         let customer = key(self.rng.below(self.customers), 0);
         match self.rng.below(100) {
@@ -264,7 +264,7 @@ impl Shop {
         }
     }
 
-    /// TPC-C's five transactions in its proportions.
+    /// Runs one of TPC-C's five transactions, in its proportions.
     fn order_or_pay(&mut self, in_: &mut Database) -> Res<()> {
         let district = key(self.rng.below(self.warehouses()), self.rng.below(DISTRICTS));
         let customer = key(self.rng.below(self.customers), 0);

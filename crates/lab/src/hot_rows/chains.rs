@@ -1,7 +1,7 @@
-//! How many transactions are behind another on one row, looked at while a load runs.
+//! Samples how many transactions are behind another on one row while a load runs.
 //!
-//! Only early retire makes such chains. A second connection looks at `clearway.hot_rows` again and
-//! again; each look finds the longest chain of that moment.
+//! Only early retire makes such chains. A second connection reads `clearway.hot_rows` repeatedly;
+//! each sample is the longest chain at that moment.
 
 use clearway_harness::client::PgClient;
 use clearway_harness::{Endpoint, Res};
@@ -9,18 +9,18 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-/// Time between two looks.
+/// Time between two samples.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Maximum time of a look.
+/// Maximum time to take a sample.
 const LIMIT: Duration = Duration::from_secs(60);
 const LONGEST: &str = "SELECT coalesce(max(behind), 0) FROM clearway.hot_rows";
 
-/// The longest chains that the looks of a run found, in transactions behind a row's first holder.
+/// The longest chains in the samples of a run, in transactions behind a row's first holder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Chains {
-    /// The mean over all looks.
+    /// The mean over all samples.
     pub mean: f64,
-    /// The longest.
+    /// The longest in any sample.
     pub most: f64,
 }
 
@@ -35,7 +35,7 @@ impl Chains {
     }
 }
 
-/// Runs the load and looks at its chains meanwhile, at least once.
+/// Runs the load and samples its chains in the meantime, at least once.
 pub fn watch<T>(endpoint: &Endpoint, load: impl FnOnce() -> Res<T>) -> Res<(T, Chains)> {
     let mut client = PgClient::connect(endpoint, LIMIT)?;
     thread::scope(|scope| {
@@ -51,7 +51,7 @@ pub fn watch<T>(endpoint: &Endpoint, load: impl FnOnce() -> Res<T>) -> Res<(T, C
         });
         let result = load();
         drop(over);
-        let looks = looks.join().map_err(|_| "the thread that looks at chains panicked")?;
+        let looks = looks.join().map_err(|_| "the thread that samples chains panicked")?;
         Ok((result?, Chains::of(&looks?)))
     })
 }

@@ -2,8 +2,8 @@
 //! on PostgreSQL.
 //!
 //! [`session`] is a connection and [`crowd`] drives many of them. [`work`] defines the transactions
-//! and checks their effects. [`measure`] runs them on a server, [`chains`] looks at the server
-//! meanwhile, and [`judge`] holds the bars.
+//! and checks their effects. [`measure`] runs them on a server, [`chains`] samples the server in
+//! the meantime, and [`judge`] holds the bars.
 
 mod chains;
 mod crowd;
@@ -55,7 +55,7 @@ const LARGE: &str = "Clearway, scale 100";
 /// Contenders, in the order of a case's samples.
 const CONTENDERS: [&str; 5] = [CLEARWAY, POSTGRES, OFF, ALL, LARGE];
 const AT_ALL: usize = 3;
-/// Branches of [`LARGE`]'s tables, and in a `--quick` run.
+/// Branches of [`LARGE`]'s tables, in a whole run and in a `--quick` run.
 const LARGE_SCALE: u32 = 100;
 const QUICK_LARGE_SCALE: u32 = 2;
 /// Holds all of [`LARGE`]'s tables, as the others' pools hold theirs.
@@ -89,7 +89,7 @@ const WAITED: Measure =
 const REPLAYED: Measure =
     Measure { label: "blocks run again", unit: "%", digits: 2, of: |s| s.replayed };
 const CHAIN: Measure =
-    Measure { label: "longest chain, mean of looks", unit: "", digits: 1, of: |s| s.chains.mean };
+    Measure { label: "longest chain, mean of samples", unit: "", digits: 1, of: |s| s.chains.mean };
 const LONGEST_CHAIN: Measure =
     Measure { label: "longest chain", unit: "", digits: 0, of: |s| s.chains.most };
 const LATENCY: Measure =

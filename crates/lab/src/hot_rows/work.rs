@@ -1,4 +1,4 @@
-//! The transactions of the clients: all contend for the same rows; and the checks of their effects.
+//! The clients' transactions, which all contend for the same rows, and the checks of their effects.
 
 use clearway_harness::client::PgClient;
 use clearway_harness::sums::Sums;

@@ -116,7 +116,6 @@ impl Cache {
     pub fn get(&self, key: u64) -> Option<u64> {
         // Acquire, here and below: pairs with the Release stores of the link in `insert` and
         // `take`.
-        // Acquire, here and below: pairs with the Release stores of `insert` and of the removal.
         let mut at = self.buckets[self.bucket(key)].load(Ordering::Acquire);
         for _ in 0..CHAIN_LIMIT {
             let frame = self.frames.get(at as usize)?;

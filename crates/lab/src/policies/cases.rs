@@ -44,7 +44,7 @@ pub struct Cases {
 }
 
 impl Case {
-    /// Name in tables and for `--only`.
+    /// Returns the name in tables and for `--only`.
     pub fn name(&self) -> String {
         format!("{} at {}", self.trace.name, self.frames)
     }

@@ -70,7 +70,7 @@ pub enum Contender {
     Ours(ReplacementKind),
     /// quick_cache.
     QuickCache,
-    /// moka. Its users run its housekeeping now and then; in between it can exceed its capacity.
+    /// moka. Its callers run its housekeeping occasionally; in between it can exceed its capacity.
     Moka,
     /// foyer's in-memory cache.
     Foyer,

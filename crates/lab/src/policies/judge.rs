@@ -21,7 +21,7 @@ const BEHIND: &str = "hit ratio of the arbiter below that of the best single pol
 /// Maximum distance of the arbiter, in percentage points.
 const MAX_BEHIND: f64 = 1.0;
 
-/// All bars.
+/// Returns all bars.
 pub fn bars(measured: &[Measured]) -> Vec<Bar> {
     let mut bars: Vec<Bar> = LOST
         .into_iter()

@@ -78,8 +78,8 @@ impl Measured {
     }
 }
 
-/// The caches to run: the pool's default, every policy in the always-locking wrapper and in the
-/// default one, the replacements without a wrapper, and the crates.
+/// Returns the caches to run: the pool's default, every policy in the always-locking wrapper and in
+/// the default one, the replacements without a wrapper, and the crates.
 fn contenders() -> Vec<Contender> {
     let wrappers = [WrapperKind::Locked, WrapperKind::default()];
     let wrapped = |policy| wrappers.map(|wrapper| ReplacementKind::Wrapped(policy, wrapper));

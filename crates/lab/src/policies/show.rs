@@ -18,7 +18,7 @@ pub fn tables(measured: &[Measured]) -> Vec<Table> {
     tables
 }
 
-/// Hit ratios by case. The crates' hit ratios come from one pass of one thread.
+/// Renders the hit ratios by case. The crates' hit ratios come from one pass of one thread.
 fn hits(measured: &[Measured]) -> Table {
     let mut columns = vec![Column::ours("trace and pool", ""), Column::ours("opt", "%")];
     columns.extend(PolicyKind::ALL.iter().map(|kind| Column::ours(kind.name(), "%")));
@@ -74,7 +74,7 @@ fn published(measured: &[Measured]) -> Table {
     Table { title: "Hit ratios beside published ones".into(), columns, rows }
 }
 
-/// The largest loss of each policy in each wrapper, and the case.
+/// Renders the largest loss of each policy in each wrapper, and the case.
 fn lost(measured: &[Measured]) -> Table {
     let mut sharings: Vec<(Sharing, u32)> = Vec::new();
     for wrapped in measured.iter().flat_map(|of| &of.wrapped) {
@@ -105,7 +105,7 @@ fn lost(measured: &[Measured]) -> Table {
     Table { title, columns, rows: PolicyKind::ALL.iter().map(row).collect() }
 }
 
-/// The caches of one case.
+/// Renders the caches of one case.
 fn raced(of: &Measured) -> Table {
     let columns = vec![
         Column::ours("cache", ""),

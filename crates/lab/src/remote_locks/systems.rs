@@ -73,7 +73,7 @@ impl System {
     }
 }
 
-/// In a larger cluster, each worker must have started some transactions.
+/// Sets the commits for a larger cluster: each worker must have started some transactions.
 fn many_nodes(full: Setup) -> Setup {
     Setup { warm_up: 2_000, commits: 6_000, ..full }
 }

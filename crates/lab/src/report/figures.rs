@@ -53,7 +53,7 @@ const SYSTEMS: [(&str, &str); 2] = [("Clearway", "ours"), ("PostgreSQL", "peer")
 /// Panels in a row, and their size.
 const ACROSS: usize = 2;
 const PANEL: (i32, i32) = (380, 88);
-/// Space for the names of the systems, and for the numbers behind the bars.
+/// Space for the names of the systems, and for the numbers to the right of the bars.
 const NAMES: i32 = 84;
 const NUMBERS: i32 = 96;
 const BAR: i32 = 18;

@@ -14,8 +14,8 @@ pub fn html(records: &[Record]) -> Res<String> {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>Clearway: report of the lab</title>\n<style>\n{STYLE}{plots}</style>\n</head>\n<body>\n\
-         <h1>Clearway: report of the lab</h1>\n\
+         <title>Clearway: lab report</title>\n<style>\n{STYLE}{plots}</style>\n</head>\n<body>\n\
+         <h1>Clearway: lab report</h1>\n\
          <p>Each experiment has a question, its source's result, and our measurements with peers in the same run. Points are medians; \
          whiskers span the quartiles of the repetitions. Hollow symbols are published numbers. Compare ratios within one run: absolute \
          numbers hold only for that machine.</p>\n"

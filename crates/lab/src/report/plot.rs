@@ -252,7 +252,7 @@ fn has_columns(samples: &Samples) -> bool {
     matches!(samples.x.scale, Scale::Names(_)) && samples.y.scale == Scale::Linear
 }
 
-/// Offset of a series from the category's centre, and its width.
+/// Returns the offset of a series from the category's centre, and its width.
 fn column_offset(samples: &Samples, which: usize) -> (f64, f64) {
     let width = COLUMNS / samples.series.len() as f64;
     (which as f64 * width - COLUMNS / 2.0, width)
@@ -286,7 +286,7 @@ fn draw_line(
     let aside = if names { begin + width / 2.0 } else { 0.0 };
     let is_zero = |mark: &Mark| mark.median == f64::NEG_INFINITY;
     if !names {
-        // A line to a 0 would have no slope that means anything.
+        // The slope of a line to a 0 would be meaningless.
         for part in marks.split(is_zero).filter(|part| !part.is_empty()) {
             let line: Vec<_> = part.iter().map(|mark| at(mark.x, mark.median)).collect();
             path(root, &line, pen)?;
@@ -514,7 +514,7 @@ mod tests {
         assert_eq!(drawn(&samples(x, Axis::linear("y", ""), &[(1.0, &[0.0])])).zeros, 0);
     }
 
-    /// Vertical distance of the labels of a category axis.
+    /// Returns the vertical positions of the labels of a category axis.
     fn label_rows(svg: &str, names: &[String]) -> Vec<i32> {
         let row = |name: &String| {
             let text =

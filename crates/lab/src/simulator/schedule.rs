@@ -331,7 +331,7 @@ impl Schedule {
         self.rng.below(self.transactions.len() as u64) as usize
     }
 
-    /// Drawn uniformly around the mean: threads in lockstep would never collide.
+    /// Draws the work uniformly around the mean: threads in lockstep would never collide.
     fn work(&mut self) -> u64 {
         ticks(self.costs.work_ns * (0.5 + self.rng.unit()))
     }

@@ -181,7 +181,6 @@ fn simulations_end_at_any_access() {
     }
 }
 
-/// Time slices cost only their switches.
 #[test]
 fn time_slices_cost_only_switches_without_locks() {
     let sliced = Machine { costs: Costs { slice_ns: 1e5, ..COSTS }, ..machine(8) };

@@ -34,8 +34,8 @@ const QUICK_THREADS: [usize; 3] = [1, 2, 8];
 /// one turn, since a round must be long enough for every thread to get a core.
 const TURNS: u32 = 8;
 const QUICK_ROUND: Duration = Duration::from_millis(2);
-/// A thread with its own core is never runnable without running. A round in which its threads were
-/// for more than this share of the time was disturbed by another program.
+/// A thread with its own core never waits for one. If the threads of a round waited for a core for
+/// more than this share of the time, another program disturbed the round.
 const DISTURBED: f64 = 0.05;
 
 /// A number of threads with one kind of critical section.
@@ -61,8 +61,8 @@ impl Case {
         format!("{}, {} {threads}", self.section.name(), self.threads)
     }
 
-    /// With one thread, a bar judges the latch alone with an empty section; with two or more, all
-    /// sections.
+    /// Returns true if a bar judges this case. With one thread, only the empty section is judged;
+    /// with two or more, all sections.
     fn has_a_bar(&self) -> bool {
         match self.threads {
             1 => self.section == SECTIONS[0],

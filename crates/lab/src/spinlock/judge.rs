@@ -199,7 +199,8 @@ mod tests {
     use super::super::contender::COUNTED;
     use super::*;
 
-    /// A latch whose throughput drops by the factor `loss` with more than two threads.
+    /// Returns the cells of a latch whose throughput drops by the factor `loss` with more than two
+    /// threads.
     fn cells(latch: &'static str, rate: f64, wait_us: f64, loss: f64) -> Vec<Cell> {
         let rounds = |threads| {
             let rate = if threads > 2 { rate * loss } else { rate };

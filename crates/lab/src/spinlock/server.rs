@@ -87,8 +87,8 @@ struct Measure {
 /// A rate of waits; shown as a count if there are few.
 const WAITED: &str = "requests that waited for the policy's latch";
 
-/// The functions that wait for `s_lock` and for the engine's latch. The engine's also waits for its
-/// other latches.
+/// The functions that wait for `s_lock` and for the engine's latch. The second one also waits for
+/// the engine's other latches.
 const S_LOCK_WAITS: &str = "SLock<A>::lock_slowly";
 const LATCH_WAITS: &str = "ParkLatch::lock_slowly";
 
