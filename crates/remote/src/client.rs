@@ -3,7 +3,7 @@
 use crate::{RemoteError, RemoteStats, RowId, StartTimestamp, Table, TxnHandle, WorkerEvent};
 
 /// Concurrent transactions on the rows of a table. No call blocks: the operation that it starts
-/// ends in an [`WorkerEvent`].
+/// ends in a [`WorkerEvent`].
 ///
 /// # Panics
 /// Calls panic if their transaction is not running or has a call in flight, and if a transaction

@@ -14,8 +14,8 @@
 //! Renewals are such verbs, so a worker without transactions notices it, too.
 //!
 //! # Invariants
-//! 1. A word of 0 means that there is no lease, and so nobody to expire. A worker's count is never
-//!    0 until it ends its lease.
+//! 1. A word of 0 means that there is no lease that could expire. A worker's count is never 0 until
+//!    it ends its lease.
 //! 2. Only time between closely spaced checks counts. An owner that was suspended, possibly
 //!    together with all workers of its machine, restarts all leases.
 //!

@@ -69,7 +69,7 @@
 //! 4. *Abort because metadata is busy*: the metadata is read again. An abort in WAIT_DIE names an
 //!    older holder.
 //! 5. *The owner's CPU beside the fabric's atomics*: local rows are accessed over the fabric, too,
-//!    unless [`Guarantees::cpu_atomics`](clearway_fabric::Guarantees::cpu_atomics).
+//!    unless it has [`Guarantees::cpu_atomics`](clearway_fabric::Guarantees::cpu_atomics).
 //!
 //! # Differences from the source
 //! - M and M/S exclusive locks are released by CAS, not WRITE (trap 2).

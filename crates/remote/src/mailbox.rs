@@ -18,8 +18,8 @@
 //! 1. Every transaction in a line is older than all before it: it was older than the last when it
 //!    queued behind that one. So waits lead from older to younger transactions and form no cycle.
 //! 2. No transaction leaves the line before it has held the lock. So each place gets one hand-over
-//!    and notifies at most one predecessor. A word of a mailbox is written once between two moments
-//!    when its owner finds and clears it.
+//!    and notifies at most one predecessor. A word of a mailbox is written at most once before its
+//!    owner finds and clears it.
 //! 3. A lock is handed over, like released, after the payload has landed. The CAS that reveals a
 //!    successor is posted behind the WRITE of the payload. It completes before the hand-over is
 //!    posted on another queue pair.

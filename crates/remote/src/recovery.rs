@@ -7,12 +7,12 @@
 //! written and locks released.
 //!
 //! Recovery begins when a worker is considered dead, rightly or not.
-//! [`LeaseWatch`](crate::LeaseWatch) does so when the worker's lease expires.
+//! [`LeaseWatch`](crate::LeaseWatch) considers a worker dead when its lease expires.
 //!
 //! 1. The owners fence their regions ([`Region::fence`]). No verb of any worker has an effect from
 //!    now on.
 //! 2. The survivors stop, let all verbs in flight finish
-//!    ([`RowWorker::drain`](crate::RowWorker::drain)), and announce which locks they surely hold
+//!    ([`RowWorker::drain`](crate::RowWorker::drain)), and announce which locks they certainly hold
 //!    ([`RowWorker::pause`](crate::RowWorker::pause)).
 //! 3. [`rebuild`] completes the transactions that have committed, and rebuilds the lock words from
 //!    the survivors' locks. Every other lock is freed, once: the locks of the dead worker, and

@@ -50,9 +50,10 @@ pub struct RemoteStats {
     pub too_many_readers: u64,
     /// CASs that failed because a word changed without a conflict.
     pub atomicity_retries: u64,
-    /// Checks of a row whose holders are all younger.
+    /// Checks of a row whose holders are all younger. In a line and by messages: requests that
+    /// waited.
     pub wait_retries: u64,
-    /// Lock requests that have waited at least once.
+    /// Lock requests that have waited at least once. Not counted for messages.
     pub waits: u64,
     /// Verbs of waits: checks of the row, or verbs that queue in a line. Not counted for messages.
     pub wait_verbs: u64,

@@ -22,7 +22,7 @@ pub struct Owner {
     pub region: RegionKey,
 }
 
-/// Rows behind those of a table, in which a store keeps its index. None by default.
+/// Rows after those of a table, in which a store keeps its index. None by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Buckets {
     /// Words of a payload.
@@ -31,7 +31,7 @@ pub struct Buckets {
     pub rows: u32,
 }
 
-/// Space behind the rows of each owner for the log of committing transactions, and for leases: see
+/// Space after the rows of each owner for the log of committing transactions, and for leases: see
 /// [`recovery`](crate::recovery) and [`LeaseWatch`](crate::LeaseWatch). None by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogLayout {
@@ -56,7 +56,7 @@ pub struct Table {
     pub payload_words: usize,
     /// Rows of each owner.
     pub rows: u32,
-    /// Rows with payloads of another size, numbered and placed behind the others.
+    /// Rows with payloads of another size, numbered and placed after the others.
     pub buckets: Buckets,
     /// Space for the changes of commits, so that recovery can complete them.
     pub log: LogLayout,

@@ -26,8 +26,8 @@ use crate::traps::{Planted, Trap};
 use crate::{AbortCause, Protocol, RemoteStats, RowId, StartTimestamp, Table};
 use clearway_fabric::{FabricWorker, Request, ScratchRange, Verb};
 
-/// Scratch words of an access beside its payload: the lock word found, the metadata read, and the
-/// array slot found behind them.
+/// Scratch words of an access before its payload: the lock word and the array, as last read or
+/// found, and then the old value of a slot.
 pub(crate) const SCRATCH_HEADER: usize = 2 + HOLDERS;
 
 /// The scratch word that receives a slot's old value; adjoins the payload.
@@ -68,7 +68,7 @@ enum Step {
     ReadForRelease,
     /// CAS of the lock word by a reader that found this value, after the CAS of its slot.
     ReleaseShared(u64),
-    /// CAS that restores the slot, with a READ of the lock word, because the word had changed.
+    /// CAS that restores the slot, because the lock word had changed. A READ of the word follows.
     PutSlotBack,
     /// FAA that releases a reader's one-round lock.
     SubtractReader,

@@ -62,7 +62,7 @@ impl<W: FabricWorker> FabricLink<W> {
         self.add(queue)
     }
 
-    /// Returns the worker below, to wait for completions.
+    /// Returns the underlying worker, to wait for completions.
     pub fn fabric(&mut self) -> &mut W {
         &mut self.fabric
     }

@@ -185,7 +185,7 @@ impl<L: Link> MessageServer<L> {
     fn settle(&mut self, row: u32) -> Result<(), RemoteError> {
         while let Some((start, verdict)) = self.locks.settle(row) {
             let waiting = self.txns.get_mut(&start).and_then(|held| held.waiting.take());
-            let (tag, _) = waiting.expect("who waits has asked");
+            let (tag, _) = waiting.expect("a waiter has sent a request");
             self.answer(start, tag, row, verdict, true)?;
         }
         Ok(())

@@ -78,7 +78,7 @@ impl StoreLayout {
         1 + self.entries as usize
     }
 
-    /// Returns the bucket in which a key is searched after `probe` others.
+    /// Returns the bucket that is searched for a key after `probe` others.
     pub(crate) fn bucket(&self, key: StoreKey, probe: u32, owners: usize) -> Bucket {
         let hash = mix(key.get());
         let owner = (hash >> 32) % owners as u64;

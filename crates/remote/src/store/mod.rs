@@ -172,7 +172,7 @@ impl<R: RowClient> StoreWorker<R> {
         self.planted = Planted(Some(trap));
     }
 
-    /// Returns the client below, to read its counts or to wait for its fabric.
+    /// Returns the underlying client, to read its counts or to wait for its fabric.
     pub fn rows(&mut self) -> &mut R {
         &mut self.rows
     }

@@ -58,7 +58,7 @@ fn stores_by_messages_are_strictly_serializable() {
     }
 }
 
-/// A table whose owners serve messages.
+/// Returns a table whose owners serve messages.
 fn table(mode: Mode, owners: u32) -> Table {
     let region = RegionKey { key: 0, base: 0 };
     let owner = |node| Owner { address: WorkerAddr { node: FabricNode(node), port: 0 }, region };

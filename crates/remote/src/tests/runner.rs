@@ -98,7 +98,7 @@ struct Client {
     session: u32,
     begun_ns: u64,
     start: StartTimestamp,
-    /// Rows to get, each with whether for update; the next one is last.
+    /// Rows to get, each with whether it is for update; the next one is last.
     plan: Vec<(RowId, bool)>,
     ops: Vec<Op>,
 }

@@ -39,7 +39,7 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
         self.outstanding == 0
     }
 
-    /// Returns the locks that this worker surely holds.
+    /// Returns the locks that this worker certainly holds.
     ///
     /// # Panics
     /// Panics if the table has no log, or if [`RowWorker::drain`] has not returned true.

@@ -217,7 +217,7 @@ impl<'a> Cluster<'a> {
         self.look_for_idle(queue);
     }
 
-    /// Aborted transactions whose back-off has passed start before new ones.
+    /// Restarts aborted transactions whose back-off has passed, before new ones start.
     fn begin_again(&mut self, worker: usize) {
         while self.begun[worker] < self.setup.transactions
             && let Some(client) = self.again[worker].pop_front()

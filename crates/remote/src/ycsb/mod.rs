@@ -6,10 +6,10 @@
 //! workers also serve the messages of other nodes. Without cached locations, a row's index entry is
 //! read first. An owner that serves a message looks up the row itself.
 //!
-//! Clients keep [`Setup::in_flight`] transactions at each worker. One-sided, a worker runs one at a
-//! time, as in the source. By messages, a node's workers share a queue. A worker that finds the
-//! queue empty starts another transaction, while others wait for replies or locks. An aborted
-//! transaction restarts after [`Costs::back_off_ns`], with its timestamp.
+//! Clients keep [`Setup::in_flight`] transactions at each worker. With one-sided verbs, a worker
+//! runs one at a time, as in the source. With messages, a node's workers share a queue. A worker
+//! that finds the queue empty starts another transaction, while others wait for replies or locks.
+//! An aborted transaction restarts after [`Costs::back_off_ns`], with its timestamp.
 //!
 //! After a run, each row must have as many changes as committed transactions made; otherwise the
 //! run fails.

@@ -4,7 +4,8 @@
 use super::*;
 use crate::{LockKind, Protocol};
 
-/// A cluster of the source's size with fewer rows and transactions in flight, and without back-off.
+/// Returns a cluster of the source's size with fewer rows and transactions in flight, and without
+/// back-off.
 fn small(mode: Mode, transport: Transport, theta: f64) -> Setup {
     let full = Setup::new(mode, transport, theta, 0.5);
     let costs = Costs { back_off_ns: 0, ..full.costs };
@@ -101,7 +102,7 @@ fn adaptive_locks_keep_up_with_the_better_kind() {
 
 /// The only fitted cost, and the only ratio to which it is fitted.
 #[test]
-fn two_sided_is_to_tcp_as_calibrated_at_theta_0() {
+fn two_sided_over_tcp_is_as_calibrated_at_theta_0() {
     let shared = Mode { protocol: Protocol::NoWait, kind: LockKind::Shared };
     let [two_sided, tcp] = [Transport::TwoSided, Transport::Tcp]
         .map(|transport| Setup {

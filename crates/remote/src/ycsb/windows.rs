@@ -1,12 +1,12 @@
 //! The rule that decides when a run is stationary, fixed before any result is seen.
 //!
-//! A run starts with an empty cluster, and by messages aborted transactions pile up for long. Its
-//! rate is therefore taken in windows of virtual time, each twice as long as the one before. The
-//! time before the first window is ignored. A run ends when two successive windows agree within
+//! A run starts with an empty cluster. By messages, aborted transactions pile up for a long time.
+//! The rate is therefore taken in windows of virtual time, each twice as long as the one before.
+//! The time before the first window is ignored. A run ends when two successive windows agree within
 //! [`TOLERANCE`], or after the last window. Its rate is that of its last window.
 //!
-//! Windows of a constant length would not do: a rate that falls slowly changes little from one to
-//! the next.
+//! Windows of a constant length would not suffice: a rate that falls slowly changes little from one
+//! to the next.
 
 /// The start of the first window, and its length: 2 back-offs of 10 ms. A longer one would make
 /// one-sided runs, of 400 commits per millisecond, too expensive.
@@ -32,7 +32,7 @@ fn agree(a: f64, b: f64) -> bool {
 pub(super) struct Windows {
     rates: Vec<f64>,
     commits: u64,
-    /// The end of the present window; the first one is the time that is ignored.
+    /// The number of the present window; 0 is the ignored time before the first one.
     window: u32,
     pub is_stationary: bool,
 }

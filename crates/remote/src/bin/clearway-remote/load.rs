@@ -160,7 +160,7 @@ impl<C: RowClient> Load<C> {
                     self.begin(all, Running { done: 0, ..aborted }, Some(start))
                 }
             }
-            WorkerEvent::Released(..) => unreachable!("nobody asks for it"),
+            WorkerEvent::Released(..) => unreachable!("no release is requested"),
         }
     }
 }

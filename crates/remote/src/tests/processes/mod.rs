@@ -1,4 +1,4 @@
-//! Workers in separate processes that are killed, over shared memory and TCP. Leases detect it.
+//! Worker processes that are killed, over shared memory and TCP. Leases detect their deaths.
 //!
 //! The test's process owns the rows, except those of an owner that is killed, too. Each worker is
 //! the same program, which runs only [`child`]. Both communicate by lines of text:
@@ -8,7 +8,7 @@
 //! | `ready ADDRESS KEY` | its node's address, `-` on shared memory, and its mailbox's key |
 //! | `commit SESSION STARTED OPS` | this transaction requests its commit; an operation is owner.index=read or, if changed, =read,written |
 //! | `committed SESSION ENDED` | this transaction has committed |
-//! | `holds KEY WORDS` | after `stop`: its new mailbox's key, and the locks that it surely holds |
+//! | `holds KEY WORDS` | after `stop`: its new mailbox's key, and the locks it certainly holds |
 //! | `ended` | after `finish`: all its transactions have ended |
 //! | `failed` | a verb has failed for the first time |
 //!
@@ -300,8 +300,8 @@ impl<R: Region> Owners<R> {
 
     fn recover(&mut self, dead: &[u16]) {
         for worker in dead {
-            // On shared memory, only a process that has surely ended can be fenced off. It may have
-            // been killed already.
+            // On shared memory, only a process that has certainly ended can be fenced off. It may
+            // have been killed already.
             let process = &mut self.workers[usize::from(*worker)];
             let _ = process.child.kill();
             process.wait();

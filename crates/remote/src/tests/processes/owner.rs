@@ -7,7 +7,7 @@ const COMMITS: usize = 400;
 /// The owner that is killed; the test's process is the other one.
 const VICTIM: u32 = 1;
 
-/// The body of the owner's process.
+/// Runs the owner's process.
 pub fn serve(fields: &[&str]) {
     match fields {
         ["shm", mode, path] => {

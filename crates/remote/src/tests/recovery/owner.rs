@@ -9,7 +9,7 @@ use clearway_history::{Op, TxnOutcome};
 use std::collections::BTreeMap;
 
 impl Run<'_> {
-    /// The second owner's node dies. The rows of the first are read after all workers have stopped.
+    /// Kills the second owner's node. Reads the rows of the first after all workers have stopped.
     fn lose_owner(&mut self, nodes: &[SimNode]) {
         self.begin_all();
         self.advance(|run| run.committed >= COMMITS / 2);
