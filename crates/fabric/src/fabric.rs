@@ -68,8 +68,8 @@ pub trait Fabric {
 
 /// A registered region, accessed by its owner's CPU.
 ///
-/// The operations are atomic among each other. [`Guarantees::cpu_atomics`] says whether they are
-/// also atomic with respect to the fabric's verbs.
+/// The operations are atomic with respect to one another. [`Guarantees::cpu_atomics`] says whether
+/// they are also atomic with respect to the fabric's verbs.
 ///
 /// # Panics
 /// Every operation panics if the word is not within the region.

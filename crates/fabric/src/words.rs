@@ -1,5 +1,5 @@
-//! One-sided verbs on words that this CPU can access: shared by shared memory and the software
-//! adapter.
+//! One-sided verbs on words that this CPU can access: used by `shm` and by the software adapter of
+//! `tcp`.
 //!
 //! # Invariants
 //! 1. Words are accessed as atomics with acquire and release. WRITEs become visible word by word in
@@ -21,8 +21,8 @@ impl Executor {
     pub fn read(&mut self, words: &[AtomicU64], out: &mut [u64]) {
         self.fence_writes();
         for (word, out) in words.iter().zip(out) {
-            // Acquire: pairs with the Release of `write` and the atomics. What was written before a
-            // value is visible with it, and later verbs come later.
+            // Acquire: pairs with the Release of `write` and the atomics. Everything written before
+            // a value is visible with it, and later verbs are executed after this load.
             *out = word.load(Ordering::Acquire);
         }
     }

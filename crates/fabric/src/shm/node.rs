@@ -89,7 +89,7 @@ impl Drop for Attachment {
     }
 }
 
-/// The guarantees of every segment: verbs are the CPU's own instructions.
+/// Returns the guarantees of every segment: verbs are the CPU's own instructions.
 pub(super) fn guarantees() -> Guarantees {
     const LONGEST: usize = 1 << 20;
     Guarantees {

@@ -54,8 +54,8 @@ struct Queue {
     process: Option<Pid>,
     /// That process has ended.
     gone: bool,
-    /// A message that does not fit into the ring yet, and the requests behind it, each with its
-    /// payload. For a message that is its length and words, or what is left of them.
+    /// A message that does not fit into the ring yet, and the requests after it, each with its
+    /// payload. The payload of a message is its length and words, or the rest of them.
     stalled: VecDeque<(Request, Vec<u64>)>,
     /// Executed or in flight: finished with a result, or finished once the peer has consumed the
     /// ring up to `at`.

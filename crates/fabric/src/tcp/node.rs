@@ -89,7 +89,7 @@ impl NodeState {
     }
 }
 
-/// The guarantees of every node: its CPU executes the verbs with its own atomics.
+/// Returns the guarantees of every node: its CPU executes the verbs with its own atomics.
 pub(super) fn guarantees() -> Guarantees {
     Guarantees {
         cpu_atomics: true,
@@ -129,11 +129,11 @@ impl TcpFabric {
     /// Listens, and starts the adapter's thread.
     ///
     /// # Errors
-    /// Returns [`FabricError::Limit`] if the secret is too short, and [`FabricError::Io`] if the
-    /// address cannot be used.
+    /// Returns [`FabricError::Io`] if the secret is too short, or if the address cannot be used.
     pub fn bind(config: TcpConfig) -> Result<Self, FabricError> {
         if config.secret.len() < MIN_SECRET {
-            return Err(FabricError::Limit("members with a secret of less than 16 bytes"));
+            let why = format!("the secret is shorter than {MIN_SECRET} bytes");
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, why).into());
         }
         let listener = TcpListener::bind(config.listen)?;
         let address = listener.local_addr()?;

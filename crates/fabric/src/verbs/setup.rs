@@ -29,7 +29,7 @@ const UNREADY_RETRIES: u8 = 7;
 const UNREADY_TIMER: u8 = 12;
 
 fn refused(what: &str, why: impl Display) -> FabricError {
-    FabricError::Io(io::Error::other(format!("{what}: {why}")))
+    FabricError::Io(io::Error::other(format!("could not {what}: {why}")))
 }
 
 /// An opened device.
@@ -90,12 +90,13 @@ impl Device {
             None => FabricError::NoDevice("the system has none".into()),
         })?;
         let context = device.open().map_err(|why| refused("open the device", full(&why)))?;
-        let domain = context.alloc_pd().map_err(|why| refused("protection domain", why))?;
-        let port = context.query_port(config.port).map_err(|why| refused("port", why))?;
+        let domain =
+            context.alloc_pd().map_err(|why| refused("allocate a protection domain", why))?;
+        let port = context.query_port(config.port).map_err(|why| refused("query the port", why))?;
         let gid = context
             .query_gid(config.port, config.gid_index.into())
-            .map_err(|why| refused("gid", why))?;
-        let attributes = context.query_device().map_err(|why| refused("device", why))?;
+            .map_err(|why| refused("query the GID", why))?;
+        let attributes = context.query_device().map_err(|why| refused("query the device", why))?;
         Ok(Self {
             domain,
             port: config.port,
@@ -112,12 +113,12 @@ impl Device {
     pub fn connect(&self, mut stream: &TcpStream) -> Result<Link, FabricError> {
         let mut builder = self.context.create_cq_builder();
         let completions = builder.setup_cqe(2 * QUEUE_DEPTH as u32).build();
-        let completions = completions.map_err(|why| refused("completion queue", why))?;
+        let completions = completions.map_err(|why| refused("create a completion queue", why))?;
         let mut builder = self.domain.create_qp_builder();
         builder.setup_send_cq(Arc::clone(&completions)).setup_recv_cq(Arc::clone(&completions));
         builder.setup_max_send_wr(QUEUE_DEPTH as u32).setup_max_recv_wr(QUEUE_DEPTH as u32);
         builder.setup_max_send_sge(1).setup_max_recv_sge(1);
-        let mut pair = builder.build().map_err(|why| refused("queue pair", why))?;
+        let mut pair = builder.build().map_err(|why| refused("create a queue pair", why))?;
         let sequence = OsEntropy.u64() as u32 & 0x00ff_ffff;
         let own = Endpoint { number: pair.qp_number(), sequence, lid: self.lid, gid: self.gid };
         self.initialise(&mut pair)?;
