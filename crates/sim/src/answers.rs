@@ -14,7 +14,7 @@ pub fn answer(stmt: &Stmt, outcome: &Outcome) -> Result<Answer, String> {
         (Stmt::Signal { .. }, _) => {
             let told = datums(&outcome.rows)?;
             if told != [[Datum::Bool(true)]] {
-                return Err(format!("{stmt}: {told:?}, though the session is there"));
+                return Err(format!("{stmt}: {told:?}, although the session exists"));
             }
             Answer::Done
         }

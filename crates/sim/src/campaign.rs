@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Findings after which a campaign stops: the first few say most.
+/// Findings after which a campaign stops: the first few are the most useful.
 const MOST_FINDINGS: usize = 10;
 /// Time between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(10);
@@ -114,7 +114,7 @@ impl Subject {
             return Ok(second);
         }
         Err(format!(
-            "not the same twice: {first:?}, then {second:?}; {}",
+            "the two runs differ: {first:?}, then {second:?}; {}",
             traces[0].parting(&traces[1])
         ))
     }

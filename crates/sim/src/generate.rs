@@ -82,7 +82,7 @@ pub struct Mix {
     pub adds: u64,
     /// Blocks that arrive whole: the engine gets all statements at once.
     pub whole: u64,
-    /// Whether all of these values are near the bounds.
+    /// Whether all values that they set are near the bounds.
     pub near: bool,
     /// Whether blocks only read and change rows, mostly a few, without savepoints and cursors.
     pub plain: bool,

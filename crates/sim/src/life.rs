@@ -77,7 +77,7 @@ fn execution(world: &World, trace: &Trace, signals: &Arc<Signals>) -> Outcome {
     };
     story.run()?;
     signals.over.store(true, Ordering::Relaxed);
-    keeper.join().map_err(|_| "the keeper of the time panicked")?;
+    keeper.join().map_err(|_| "the clock's thread panicked")?;
     story.report.trace = trace.hash();
     Ok((story.report, story.leaks))
 }
@@ -88,8 +88,8 @@ struct Watch {
     progress: Arc<AtomicU64>,
     /// A full disk, and the time from which it has space again.
     full: Mutex<Option<(MemDisk, Duration)>>,
-    /// The engine and its workers, which must stop when the engine has failed, as the server's main
-    /// thread does it.
+    /// The engine and its workers. When the engine has failed, the workers must be stopped, as the
+    /// server's main thread does.
     working: Mutex<Option<(Arc<Engine>, Arc<Crew>)>>,
 }
 
@@ -98,7 +98,7 @@ impl Watch {
         *self.working.lock().unwrap_or_else(PoisonError::into_inner) = working;
     }
     fn doing(&self) -> String {
-        let Some((engine, crew)) = self.working() else { return "nobody works".into() };
+        let Some((engine, crew)) = self.working() else { return "no worker runs".into() };
         let doing = crew.shared.doing.lock().unwrap_or_else(PoisonError::into_inner);
         let text: Vec<String> =
             doing.iter().map(|(session, what)| format!("\n  session {session} {what}")).collect();
@@ -121,7 +121,7 @@ impl Watch {
     }
 }
 
-/// What the clock's thread checks besides.
+/// Additional checks of the clock's thread.
 struct Watching {
     watch: Arc<Watch>,
     /// The progress at the last check, and when it was first seen.
@@ -246,7 +246,7 @@ impl Story<'_> {
     fn live(&mut self, life: u32, disk: MemDisk) -> Result<MemDisk, String> {
         let (engine, bells) = self
             .open_with(&disk, DIR, self.world.workers, self.world.engine.clone())
-            .map_err(|e| format!("a sound directory cannot be opened: {e}"))?;
+            .map_err(|e| format!("an intact directory cannot be opened: {e}"))?;
         let crashes = self.rng.percent(80);
         if crashes {
             let after = self.rng.pick(&[10, 60, 300, 1500]);
@@ -314,7 +314,7 @@ impl Story<'_> {
             self.leaks = true;
         }
         self.report.count("parts of results", shared.parts.load(Ordering::Relaxed));
-        self.report.count("rests of cursors", shared.fetches.load(Ordering::Relaxed));
+        self.report.count("further cursor fetches", shared.fetches.load(Ordering::Relaxed));
         self.report.count("connections that ended", shared.hang_ups.load(Ordering::Relaxed));
         let interrupted = shared.interrupted.load(Ordering::Relaxed);
         self.report.count("statements that others cancelled", interrupted);

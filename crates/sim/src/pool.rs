@@ -100,7 +100,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// A point at which the scheduler may switch threads.
+    /// Lets the scheduler switch threads.
     fn step(&self) {
         self.touched.load(Ordering::Relaxed);
     }
@@ -109,7 +109,7 @@ impl Stage {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records that this is about to be fetched.
+    /// Records that this page is about to be fetched.
     fn ask(&self, want: MissingPage) {
         self.asked.fetch_add(1, Ordering::Relaxed);
         if let MissingPage::Scan(id) = want {
@@ -329,7 +329,7 @@ fn execution(world: &World, trace: &Trace, signals: &Arc<Signals>) -> Outcome {
     report.trace = trace.hash();
     drop(stage);
     signals.over.store(true, Ordering::Relaxed);
-    keeper.join().map_err(|_| "the keeper of the time panicked")?;
+    keeper.join().map_err(|_| "the clock's thread panicked")?;
     Ok((report, false))
 }
 
@@ -362,7 +362,7 @@ fn end(stage: &Arc<Stage>, rng: &mut Rng) -> Result<(), String> {
     if stage.pool.failed().is_none() {
         let (dirty, least) = (stage.pool.stats().dirty, stage.pool.min_rec_lsn());
         if dirty > 0 || least.is_some() {
-            return Err(format!("{dirty} pages are dirty when all is written, {least:?}"));
+            return Err(format!("{dirty} pages are dirty after a flush, {least:?}"));
         }
     }
     crash(stage, rng.u64());

@@ -24,8 +24,8 @@ const LONGEST_STANDSTILL: u64 = 100_000;
 /// In one of this many steps a parked thread may wake spuriously.
 const SPURIOUS_STEPS: u64 = 1_000;
 
-/// In one of this many steps a thread is stalled, if the world has stalls; and for how many steps
-/// at most.
+/// If the world has stalls: in one of this many steps a thread is stalled; and the maximum number
+/// of steps of a stall.
 const STALL_STEPS: u64 = 300;
 const LONGEST_STALL: u64 = 3_000;
 

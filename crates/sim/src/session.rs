@@ -397,7 +397,7 @@ impl Session {
         stmt: Stmt,
         result: Result<Outcome, Refusal>,
     ) -> Result<(), String> {
-        use std::sync::atomic::Ordering::Relaxed; // one thread of the operating system
+        use std::sync::atomic::Ordering::Relaxed; // there is one OS thread
         self.shared.progress.fetch_add(1, Relaxed);
         let (answer, wait) = match result {
             Ok(outcome) => {
@@ -432,7 +432,7 @@ impl Session {
             // failed.
             Block::Open if matches!(answer, Answer::Refused(_) | Answer::Duplicate) => {
                 let (number, stmt) = (self.number, stmt.short());
-                return Err(format!("session {number}: {stmt}: the block goes on after {shown}"));
+                return Err(format!("session {number}: {stmt}: the block continues after {shown}"));
             }
             Block::Open | Block::Failed => {
                 let saw = self.client.as_ref().and_then(Client::reads_at);
@@ -494,7 +494,8 @@ impl Session {
     /// Ends the connection, in a statement if one is given. The next connection gets the same
     /// number at once.
     fn hang_up(&mut self, port: &mut Port, running: Option<Stmt>) {
-        self.shared.progress.fetch_add(1, std::sync::atomic::Ordering::Relaxed); // One thread of the operating system.
+        // Relaxed, here and below: there is one OS thread.
+        self.shared.progress.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         self.shared
             .trace
             .event("session", self.name.as_bytes(), || format!("{} hangs up", self.name));

@@ -84,7 +84,7 @@ impl Trace {
         let before = some(&a, same.saturating_sub(BEFORE), same);
         let [first, second] = [a, b].map(|lines| some(&lines, same, same + AFTER));
         format!(
-            "they part after {before}\n  the first goes on with{first}\n  the second with{second}"
+            "they diverge after {before}\n  the first continues with{first}\n  the second with{second}"
         )
     }
 }

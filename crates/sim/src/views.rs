@@ -152,8 +152,8 @@ impl Model {
 }
 
 impl Model {
-    /// INSERT ... ON CONFLICT DO NOTHING skips a row only if the snapshot contains a conflicting
-    /// row with the same key, or its transaction created one.
+    /// Executes INSERT ... ON CONFLICT DO NOTHING. It skips a row only if the snapshot contains a
+    /// conflicting row with the same key, or its transaction created one.
     fn insert_free_as_of(
         &mut self,
         (name, new): (&str, &[Row]),

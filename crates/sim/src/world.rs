@@ -5,23 +5,28 @@
 //!
 //! | zone | files | slow | failing reads | breaking | flipped bits |
 //! |---|---|---|---|---|---|
-//! | log | `wal/` | short reads and delays, no limit | delays, no limit | 1 write, 1 sync, 1 name; in some seeds 1 open and 1 list | 1 of a copy, between lives |
+//! | log | `wal/` | short reads and delays, no limit | delays, no limit | 1 write, 1 sync, 1 name; delays, no limit; in some seeds 1 open and 1 list | 1 of a copy, between lives |
 //! | copies | double-write file | as above | as above | as above | none |
 //! | pages | `data/` | as above | as above, and 20 reads | as above | 10 in the last life, when read; 4 of a copy, between lives |
 //! | root | `control` | as above | as above | as above | none |
 //!
-//! Two files that the engine can do without have every fault except delays, without limit, in one
-//! of 2, 20 or 200 operations and under any profile: the second level's in half of the lives that
-//! have one, and `versions.tmp` in a third of the lives with little memory for versions.
+//! Two files that the engine can do without have damaged and failing reads, lost writes and misled
+//! writes without limit, in one of 2, 20 or 200 operations and under any profile. Sometimes writes
+//! fail, too, and opens of `versions.tmp`. The second level's file has these faults in half of the
+//! lives that have one; `versions.tmp` has them in a third of the lives with little memory for
+//! versions.
 //!
-//! [`FaultPlan`]'s module says what the engine must do at each fault. Besides, a life may end with
-//! a crash at any operation or with the death of the process alone, and so may each recovery, any
-//! number of times; the disk may be full for a while; and opens and lists may fail during a start.
+//! [`FaultPlan`]'s module says what the engine must do at each fault. Three other events are drawn:
+//! - A life, and each recovery any number of times, may end with a crash at any operation or with
+//!   the death of the process alone.
+//! - The disk may be full for a while.
+//! - Opens and lists may fail during a start.
 //!
 //! Half of the seeds run the default configuration: policy, wrapper, threads, batches, waits and
-//! limits. They draw only sizes (frames, segments, buffers, partitions) and the time between
-//! checkpoints: with the defaults, no page would leave the pool and no segment the log. The other
-//! half draws every setting.
+//! limits. They draw sizes (frames, segments, buffers, partitions, second level, cells of a node)
+//! and the time between checkpoints: with the defaults, no page would leave the pool and no segment
+//! the log. Some also draw the settings of retired locks, of memory for versions, and of results in
+//! parts. The other half draws every setting.
 
 mod caches;
 mod later;
@@ -164,7 +169,7 @@ fn waits(node: NodeConfig, knobs: &mut Rng) -> NodeConfig {
         return node;
     }
     let ms = Duration::from_millis;
-    // Rounds and the time between them: a moment, the default, and a minute and a half.
+    // Rounds and the time between them: two short waits, the default, and a minute and a half.
     let frames = FrameWaits::default();
     let (starved_rounds, retry) = knobs.pick(&[
         (0, ms(1)),
@@ -262,7 +267,7 @@ pub struct World {
     pub flips: u64,
     /// Whether a bit of the log flips in a copy after each life.
     pub log_rots: bool,
-    /// Whether it runs the default configuration, apart from sizes and checkpoints.
+    /// Whether it runs the default configuration, except for the settings that the module lists.
     pub ships: bool,
     /// Whether some lives end with the death of the process alone.
     pub kills: bool,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 const HOT: u64 = 3;
 
 impl Script {
-    /// Mostly generates such a statement; `None` asks for any other.
+    /// Usually generates such a statement. `None`: the caller generates any other one.
     pub(super) fn of_hot_row(&mut self, tables: &[&Arc<TableDef>]) -> Option<Stmt> {
         if !self.mix.plain || !self.rng.percent(90) {
             return None;

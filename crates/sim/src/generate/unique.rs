@@ -105,8 +105,8 @@ impl Script {
         if table.starts_with(LISTS) { Set::Append(text) } else { Set::Text(text) }
     }
 
-    /// Returns a new text for a list or register, or the element to append. Each value follows a
-    /// `,`, so that texts concatenate.
+    /// Returns a new text for a list or register, or the element to append. In a list each value
+    /// follows a `,`, so that texts concatenate.
     fn fresh_text(&mut self, table: &str) -> Arc<str> {
         self.values += 1;
         let (percent, longest) = self.mix.long;

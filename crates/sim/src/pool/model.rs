@@ -107,7 +107,7 @@ impl Model {
         match versions[number + 1..].iter().find(|later| later.start < floor) {
             None => Ok(()),
             Some(later) => Err(format!(
-                "{id} is on the disk as {:?}, but it was said that all before {floor} is there: {later:?}",
+                "{id} is on the disk as {:?}, but everything before {floor} was reported as on disk: {later:?}",
                 versions[number]
             )),
         }

@@ -47,7 +47,7 @@ pub fn look_at_all_pages(stage: &Stage) -> Result<(), String> {
         }
         if !comes(SETTLING, || stage.is_over() || stage.pool.stats().free >= LOW) {
             return Err(
-                "nobody holds anything, and hardly a frame is free, but the cooler sleeps".into()
+                "no page is pinned, and hardly a frame is free, but the cooler sleeps".into()
             );
         }
     }
@@ -73,7 +73,7 @@ pub fn starve(stage: &Arc<Stage>) -> Result<(), String> {
         stage.ask_for(MissingPage::Page(id), drop);
         if !comes(LONG / 2, || stage.all_answered()) {
             return Err(format!(
-                "nobody holds anything, but {id} waits for a frame, and the cooler sleeps"
+                "no page is pinned, but {id} waits for a frame, and the cooler sleeps"
             ));
         }
     }
@@ -95,7 +95,7 @@ pub fn take_all_frames(stage: &Stage) -> Result<(), String> {
             Err(want) => {
                 let had = reserved.len();
                 return Err(format!(
-                    "nobody holds anything, but only {had} of {frames} frames can be had: {want:?}, {promise:?}"
+                    "no page is pinned, but only {had} of {frames} frames can be allocated: {want:?}, {promise:?}"
                 ));
             }
         }

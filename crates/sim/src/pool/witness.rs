@@ -3,8 +3,8 @@
 //!
 //! # What is judged
 //! 1. A page arrives once and leaves once, and between the two it is in the pool, in that frame.
-//!    Only the cooler removes pages, and only when it is asked whether it does: then no chain of
-//!    the page table changes during a lookup except at its head, so that the lookup is exact.
+//!    The check is an exact lookup: only the cooler removes pages, and only in answer to a
+//!    proposal. During the lookup, a chain of the page table therefore changes only at its head.
 //! 2. Only a frame that holds a page is proposed as a victim.
 //! 3. The policy hears the same from its wrapper, and its invariants hold after each call.
 
@@ -53,7 +53,7 @@ impl View {
         self.state().pages.contains(&Some(page))
     }
 
-    /// Called by the cooler: the page in the frame is resident, and may be removed now.
+    /// Checks that the page in the frame, which the cooler may remove now, is resident.
     fn ask(&self, frame: FrameId) -> Option<PageId> {
         let page = self.state().pages[frame.0 as usize];
         if let (Some(page), Some(pool)) = (page, self.pool.get().and_then(Weak::upgrade)) {
@@ -121,9 +121,9 @@ impl Replacement for Witness {
         let elsewhere = (0..).zip(&told.pages).find(|(_, held)| **held == Some(page));
         // The page is back before the thread that removes it has reported that.
         let elsewhere = elsewhere.filter(|(at, _)| told.asked != Some(FrameId(*at)));
-        assert!(elsewhere.is_none(), "{page} comes, and has not left: {elsewhere:?}");
+        assert!(elsewhere.is_none(), "{page} arrives, but has not left: {elsewhere:?}");
         let before = told.pages[frame.0 as usize].replace(page);
-        assert!(before.is_none(), "{page} comes into a frame that {before:?} has not left");
+        assert!(before.is_none(), "{page} arrives in a frame that {before:?} has not left");
         drop(told);
         self.replacement.miss(frame, page);
     }
@@ -175,13 +175,13 @@ impl Policy for PolicyWitness {
     fn miss(&mut self, frame: FrameId, page: PageId) {
         assert!(
             !self.pages.contains(&Some(page)),
-            "{page} comes, and the policy knows it to be there: {:?}",
+            "{page} arrives, but the policy already has it: {:?}",
             self.pages
         );
         let before = self.pages[frame.0 as usize].replace(page);
         assert!(
             before.is_none(),
-            "{page} comes into a frame that the policy knows to hold {before:?}"
+            "{page} arrives in a frame that holds {before:?} according to the policy"
         );
         self.policy.miss(frame, page);
         self.validate_after("a miss");

@@ -22,8 +22,8 @@ pub struct Worker {
     kept: Keeps<PageId>,
 }
 
-/// What a thread pins, by what it is. A thread that panics has found something, maybe that pins are
-/// wrong. So it does not drop them: a second panic during unwinding would end the process, and the
+/// The pins of a thread, each with its page. A thread that panics has found a bug, possibly one of
+/// pins. So it does not drop them: a second panic during unwinding would end the process, and the
 /// search with it.
 struct Keeps<T>(VecDeque<(T, Pin)>);
 
@@ -106,13 +106,13 @@ impl Worker {
                 Ok(done) => return Some(done),
                 Err(want) => want,
             };
-            assert!(!is_kept(&keeps, want), "{want:?}, though that is kept");
+            assert!(!is_kept(&keeps, want), "{want:?} is missing, although it is pinned");
             keeps.0.push_back((want, stage.fetch(want).ok()?));
             if keeps.0.len() > 3 {
                 keeps.0.pop_front();
             }
         }
-        panic!("{ATTEMPTS} attempts, each with what the one before had wanted");
+        panic!("{ATTEMPTS} attempts, each after a fetch of the page that the previous one missed");
     }
 
     fn read(&mut self) {

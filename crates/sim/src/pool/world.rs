@@ -18,7 +18,7 @@ pub enum FaultProfile {
     None,
     /// Short reads, and everything may take long.
     Slow,
-    /// Reads of pages fail now and then.
+    /// As `Slow`, and reads of pages fail occasionally.
     FailingReads,
     /// One write and one sync of pages or of their copies fail.
     Breaking,
@@ -55,7 +55,7 @@ pub struct World {
     pub late: u64,
     /// Where copies of evicted pages go, if anywhere.
     pub second_level: Option<SecondLevelConfig>,
-    /// Whether the second level's file has every kind of fault.
+    /// Whether the second level's file has faults: see [`crate::world::bad_second_level`].
     pub bad_copies: bool,
     /// The faults.
     pub faults: FaultProfile,

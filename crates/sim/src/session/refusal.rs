@@ -9,7 +9,7 @@ use clearway_types::{SqlError, SqlState};
 impl Session {
     /// Returns the answer for an error that the engine may give; fails for any other.
     pub(super) fn refusal(&self, port: &Port, stmt: &Stmt, e: &SqlError) -> Result<Answer, String> {
-        use std::sync::atomic::Ordering::Relaxed; // one thread of the operating system
+        use std::sync::atomic::Ordering::Relaxed; // there is one OS thread
         if e.state() == SqlState::UNIQUE_VIOLATION {
             return Ok(Answer::Duplicate);
         }

@@ -15,7 +15,7 @@ pub enum CursorStmt {
         /// The rows.
         pred: Pred,
     },
-    /// FETCH. MOVE is the same up to the server, which drops the rows.
+    /// FETCH. MOVE differs only in the server, which drops the rows.
     Fetch {
         /// The cursor.
         cursor: u8,

@@ -5,12 +5,13 @@ use super::{SECOND_LEVEL, World};
 use crate::rng::Rng;
 use clearway_testkit::{FOR_EVER, Fault, FaultZone, Role, When};
 
-/// Every fault of a disk, in the second level's file.
+/// Draws the faults of the second level's file.
 pub fn bad_second_level(rng: &mut Rng) -> FaultZone {
     bad_cache(rng, "second level", SECOND_LEVEL)
 }
 
-/// Every fault of a disk, in a file that nothing depends on.
+/// Draws the faults of a file that nothing depends on: damaged and failing reads, lost and misled
+/// writes, and sometimes failing writes.
 fn bad_cache(rng: &mut Rng, name: &'static str, path: &str) -> FaultZone {
     let when = When::OneIn(rng.pick(&[2, 20, 200]));
     let all = [
@@ -33,7 +34,7 @@ fn bad_cache(rng: &mut Rng, name: &'static str, path: &str) -> FaultZone {
     all.into_iter().fold(zone, |zone, fault| zone.fault(fault, when, FOR_EVER))
 }
 
-/// Every fault of a disk, in the temporary file for versions.
+/// Draws the faults of the temporary file for versions. Sometimes opens fail, too.
 pub fn bad_versions(rng: &mut Rng) -> FaultZone {
     let zone = bad_cache(rng, "versions", "/db/versions.tmp");
     if rng.percent(30) { zone.fault(Fault::FailedOpen, When::OneIn(3), FOR_EVER) } else { zone }
