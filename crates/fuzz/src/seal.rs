@@ -1,6 +1,6 @@
-//! Recomputes checksums as `docs/format.md` specifies them. A fuzzer does not guess a CRC, and the
-//! code after its verification must not panic either. Written from the document, without the
-//! engine's code.
+//! Recomputes checksums as `docs/format.md` specifies them. A fuzzer cannot guess a CRC, but the
+//! code that runs after its verification must not panic either. Written from the document, without
+//! the engine's code.
 
 use clearway_buffer::PAGE_SIZE;
 

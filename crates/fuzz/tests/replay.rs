@@ -1,5 +1,5 @@
-//! Every kept input, and a few mutations of each, the same ones every time: no panic, no broken
-//! property, in no thread.
+//! Runs every kept input and a few deterministic mutations of each. No thread may panic, and no
+//! property may fail.
 
 use clearway_fuzz::mutate::mutate;
 use clearway_fuzz::{TARGETS, Target, corpus};
@@ -8,10 +8,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What the whole corpus may take, in bytes.
+/// Maximum size of the whole corpus, in bytes.
 const MOST: usize = 500 << 10;
 
-/// Panics of all threads: those of the engine's own end none of ours.
+/// Number of panics in all threads. A panic in one of the engine's threads does not fail the test
+/// by itself.
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 
 fn count_panics() {
@@ -40,7 +41,7 @@ fn run(target: &Target, what: &str, bytes: &[u8]) {
     );
 }
 
-/// One test for all: a panic anywhere is then the running input's.
+/// One test runs all targets, so that a panic in any thread belongs to the running input.
 #[test]
 fn corpus_and_its_mutations_find_no_bug() {
     let mut total = 0;

@@ -26,7 +26,7 @@ pub(crate) fn base_backup() -> &'static Image {
     })
 }
 
-/// An input: flags, then changes as for a directory.
+/// Runs an input: flags, then changes as for a directory.
 pub(super) fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let flags = input.u8();

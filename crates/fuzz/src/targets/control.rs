@@ -1,5 +1,5 @@
-//! The control file of a directory that the engine made. It opens or fails with an error. If it
-//! opens, it can be opened again.
+//! The control file of a directory that the engine made. The directory opens or fails with an
+//! error. If it opens, it can be opened again.
 
 use super::directory::{base, walk};
 use crate::input::Input;
@@ -11,7 +11,7 @@ pub(crate) const SEAL: u8 = 1;
 const SLOT: usize = 64;
 const STRIDE: usize = 4096;
 
-/// An input: flags, then up to two slots of the control file.
+/// Runs an input: flags, then up to two slots of the control file.
 pub(super) fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let flags = input.u8();

@@ -119,7 +119,7 @@ fn fill(node: &Node, store: &mut Store) -> Result<(), StorageError> {
     Ok(())
 }
 
-/// An input: flags, then changes.
+/// Returns the directory that an input describes: flags, then changes.
 fn changed(data: &[u8]) -> Image {
     let mut input = Input::new(data);
     let flags = input.u8();
@@ -129,7 +129,8 @@ fn changed(data: &[u8]) -> Image {
     image
 }
 
-/// A change: a file, an offset in it (u24), a count, and that many bytes to write there.
+/// Applies changes, each of which is a file, an offset in it (u24), a count, and that many bytes to
+/// write there.
 pub(crate) fn change_files(image: &mut Image, input: &mut Input<'_>) {
     while !input.is_empty() {
         let file = usize::from(input.u8()) % image.0.len();

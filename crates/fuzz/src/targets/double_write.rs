@@ -20,8 +20,9 @@ const MAX_COPIES: usize = 8;
 const ENTRIES: usize = 16;
 const ENTRY: usize = 12;
 
-/// An input: flags, a byte for each page, and then for each copy a byte and the header's entry
-/// (page and partition of the ID and the rest of its bytes, the checksum).
+/// Runs an input: flags, the header's count of copies, a byte for each page of both files, and then
+/// for each copy a byte and the header's entry (page and partition of the ID and the rest of its
+/// bytes, the checksum).
 pub(super) fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let (flags, count) = (input.u8(), input.u8());

@@ -3,7 +3,7 @@
 use crate::input::Input;
 use clearway_storage::backup::Manifest;
 
-/// An input: whether to add a correct checksum as the last line, then the text.
+/// Runs an input: whether to add a correct checksum as the last line, then the text.
 pub(super) fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let sealed = input.u8() & 1 == 1;

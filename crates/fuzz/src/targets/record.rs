@@ -4,7 +4,7 @@
 use clearway_buffer::PAGE_SIZE;
 use clearway_storage::fuzzing;
 
-/// An input is a sequence of records, each after its length as a u16.
+/// Runs an input: a sequence of records, each after its length as a u16.
 pub(super) fn run(data: &[u8]) {
     let mut page = [0; PAGE_SIZE];
     let mut rest = data;

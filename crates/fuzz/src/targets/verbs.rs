@@ -56,7 +56,8 @@ pub(super) fn run(data: &[u8]) {
     }
 }
 
-/// A verb that is executed has exactly one answer, a frame of its own type; others have none.
+/// Checks that a verb that is executed has exactly one answer, a frame of its own type, and that
+/// others have none.
 fn check_answer(request: TcpFrame<'_>, served: bool, out: &[u8]) {
     if !served {
         assert!(out.is_empty());
