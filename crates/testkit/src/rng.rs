@@ -30,7 +30,7 @@ impl Rng {
         split_mix::scale(self.next_u64(), bound)
     }
 
-    /// Returns a number in `low ..= high`; the range must not be that of all numbers.
+    /// Returns a number in `low ..= high`, which must not be the whole range of `u64`.
     pub const fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }

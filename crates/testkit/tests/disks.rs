@@ -20,7 +20,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).expect("the test's directory goes");
+        std::fs::remove_dir_all(&self.0).expect("the test's directory is removed");
     }
 }
 

@@ -84,7 +84,7 @@ impl Content {
         });
     }
 
-    /// A write that the medium acknowledges but does not do. If `cached`, reads see it for a while.
+    /// Does a write that the medium acknowledges but loses. If `cached`, reads see it for a while.
     pub(super) fn write_lost(&mut self, buf: &[u8], start: usize, cached: bool) {
         self.write(buf, start);
         for number in sectors(start, start + buf.len()) {
@@ -97,7 +97,7 @@ impl Content {
         }
     }
 
-    /// A write that lands at `at` instead of its own place, as far as the file reaches.
+    /// Does a write that lands at `at` instead of its own place, as far as the file reaches.
     pub(super) fn write_elsewhere(&mut self, buf: &[u8], start: usize, at: usize) {
         self.write_lost(buf, start, false);
         let at = at.min(self.now.len());
@@ -116,8 +116,8 @@ impl Content {
         self.lengths.clear();
     }
 
-    /// A sync that fails as on Linux: some of the sectors reach the medium, and all count as clean,
-    /// so no later sync writes the others. The cache may or may not still have those. The length is
+    /// Fails a sync as Linux does: some of the sectors reach the medium, and all count as clean, so
+    /// no later sync writes the others. The cache may or may not still have those. The length is
     /// not affected.
     pub(super) fn sync_failed(&mut self, random: &SeededEntropy) {
         let evicted = random.below(2) == 0;

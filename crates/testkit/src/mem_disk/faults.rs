@@ -16,7 +16,7 @@
 //! | root   | short reads, delays | as the log             | flipped bits,      | lost and      |
 //! |        |                     |                        | unreadable sectors | misled writes |
 //! | cache  | all                 | -                      | -                  | -             |
-//! | any    | -                   | -                      | all                | -             |
+//! | any    | short reads, delays | -                      | all others         | -             |
 //!
 //! Copies are the ones that repair torn pages. The root is what start-up reads first. A cache may
 //! be lost without harm. "Detects" means an error that names the place when the data is needed,
@@ -214,7 +214,7 @@ impl FaultZone {
     /// Adds a fault that occurs at most `times` times.
     ///
     /// # Panics
-    /// If the role does not cover the fault.
+    /// Panics if the role does not cover the fault.
     pub fn fault(mut self, fault: Fault, when: When, times: u64) -> Self {
         assert!(
             self.role.duty(fault).is_some(),

@@ -4,6 +4,7 @@
 //! A [`FaultPlan`] injects faults; its module states, for each zone, what the engine must guarantee
 //! under which fault. Tests trigger the other events directly: crashes, capacity, read-only mode,
 //! flipped bits.
+//!
 //! # Invariants
 //! 1. Data synced before [`MemDisk::crash`] is in the disk that it returns, byte for byte.
 //! 2. Data written but not synced may or may not survive a crash; the seed decides for each

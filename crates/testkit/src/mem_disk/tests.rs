@@ -297,7 +297,7 @@ fn failed_write_leaves_a_prefix() {
         let written = bytes.iter().take_while(|&&byte| byte == 2).count();
         assert!(bytes[written..].iter().all(|&byte| byte == 1));
         done.insert(written);
-        file.write_all_at(&[3; 1536], 0).expect("the disk is well again");
+        file.write_all_at(&[3; 1536], 0).expect("only one write fails");
     });
     assert_eq!(done.into_iter().collect::<Vec<_>>(), [0, 512, 1024, 1536]);
 }
@@ -327,7 +327,7 @@ fn lost_write_is_missing_after_a_sync() {
     let mut cached = BTreeSet::new();
     seeds(|seed| {
         let (disk, file, _) = under(Fault::LostWrite, When::After(0), 1, seed);
-        file.write_all_at(&[2; 512], 512).expect("it says");
+        file.write_all_at(&[2; 512], 512).expect("acknowledged");
         file.write_all_at(&[3; 512], 1024).expect("written");
         file.sync_data().expect("synced");
         assert_eq!(after_crash(&disk, seed), [[1; 512], [1; 512], [3; 512]].concat());
@@ -341,7 +341,7 @@ fn a_misled_write_lands_elsewhere() {
     let mut places = BTreeSet::new();
     seeds(|seed| {
         let (disk, file, _) = under(Fault::MisledWrite, When::After(0), 1, seed);
-        file.write_all_at(&[2; 512], 512).expect("it says");
+        file.write_all_at(&[2; 512], 512).expect("acknowledged");
         file.sync_data().expect("synced");
         let bytes = content(&*file);
         assert_eq!(bytes, after_crash(&disk, seed));
