@@ -21,7 +21,7 @@ impl MessageBatch {
         self.count = 0;
     }
 
-    /// Number of executions.
+    /// Returns the number of executions.
     pub fn len(&self) -> usize {
         self.count
     }

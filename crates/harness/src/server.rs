@@ -119,9 +119,9 @@ impl Kind {
     }
 
     /// Starts the server on `data` and a free port, and waits until a client has logged in and its
-    /// session has ended: the server has no session when this returns. Clearway
-    /// binds port 0 and reports the port: a port found free before the start could be taken by
-    /// another process, such as another test's server.
+    /// session has ended: the server has no session when this returns. Clearway binds port 0 and
+    /// reports the port: a port found free before the start could be taken by another process, such
+    /// as another test's server.
     pub fn start(&self, data: &Path) -> Res<PrivateServer> {
         self.start_in(None, data)
     }
@@ -245,7 +245,8 @@ fn ordinary_user() -> Res<&'static str> {
     })
 }
 
-/// PostgreSQL refuses to run as root, so this runs the program as another user.
+/// Returns a command that runs the program, as another user if this process is root: PostgreSQL
+/// refuses to run as root.
 fn as_ordinary_user(program: &Path) -> Res<Command> {
     if !is_root() {
         return Ok(Command::new(program));

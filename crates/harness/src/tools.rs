@@ -64,7 +64,7 @@ impl TempDir {
         Ok(Self(path))
     }
 
-    /// The directory.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.0
     }
