@@ -22,7 +22,7 @@ pub enum Known {
     /// Misses reported by the policy's authors' program.
     Misses(u64),
     /// Misses among the first accesses, whose number is the second field: that program ignores a
-    /// last line without a line end.
+    /// last line without a newline.
     MissesOfFirst(u64, usize),
 }
 

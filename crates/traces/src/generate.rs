@@ -64,8 +64,9 @@ pub fn scan_and_hot(hot: u32, cold: u32, accesses: usize, seed: u64) -> Trace {
     Trace::new("scan and hot", (0..accesses).map(access))
 }
 
-/// Generates a popular set whose pages are used so rarely that pages used once intervene: frequency
-/// shows what recency does not. Each of `phases` phases has a different popular set.
+/// Generates accesses to a popular set whose pages recur so rarely that many pages used only once
+/// come in between: frequency distinguishes them, recency does not. Each of `phases` phases has a
+/// different popular set.
 pub fn shifting(popular: u32, phases: u32, accesses: usize, seed: u64) -> Trace {
     let (ranks, mut rng) = (Zipf::new(popular, 0.4), Rng::new(seed));
     let (phase_length, mut once) = (accesses / phases.max(1) as usize + 1, 1 << 40);

@@ -1,8 +1,8 @@
 //! Traces of page accesses to compare replacement policies: readers of published traces,
 //! generators, the optimal policy, and known results.
 //!
-//! The published traces are not in the repository: [`find`] documents their location. A test that
-//! wants them must report when it ran on generated ones instead.
+//! The published traces are not in the repository: [`directory`] documents their location. A test
+//! that needs them must report when it ran on generated ones instead.
 
 #![forbid(unsafe_code)]
 

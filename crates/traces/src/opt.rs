@@ -11,7 +11,7 @@ const NEVER: u32 = u32::MAX;
 /// furthest away. O(log n) per access.
 ///
 /// # Panics
-/// If `frames` is 0, or there are 2^32 - 1 accesses or more.
+/// Panics if `frames` is 0, or there are 2^32 - 1 accesses or more.
 pub fn opt_misses(pages: &[u32], frames: u32) -> u64 {
     assert!(frames > 0 && pages.len() < NEVER as usize);
     let distinct = pages.iter().max().map_or(0, |last| *last as usize + 1);
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
     use clearway_testkit::Rng;
 
-    /// A model that searches for the furthest next use.
+    /// Returns the misses of a model that searches for the furthest next use.
     fn model(pages: &[u32], frames: usize) -> u64 {
         let (mut pool, mut misses) = (Vec::new(), 0);
         for (at, page) in pages.iter().enumerate() {
