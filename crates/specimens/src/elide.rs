@@ -73,7 +73,7 @@ pub unsafe trait Transactions: Send + Sync + 'static {
 }
 
 impl<H: Transactions> ElidedLatch<H> {
-    /// Invariant 2.
+    /// Aborts the calling thread's transaction, if it is in one (invariant 2).
     #[inline]
     fn leave_transaction() {
         if H::available() && H::is_active() {

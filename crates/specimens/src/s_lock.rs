@@ -5,7 +5,8 @@
 //! The number of spins before a sleep lies between 10 and 1000 and starts at 100. It grows by 100
 //! whenever a latch was acquired without sleeping, and shrinks by 1 otherwise. PostgreSQL keeps it
 //! per process, this code per thread. Sleeps begin at 1 ms, grow by a random factor between 1 and
-//! 2, and start over beyond 1 s. This is for comparison: the engine does not sleep blindly.
+//! 2, and start over beyond 1 s. This is for comparison only: a waiter of the engine's latch sleeps
+//! until it is woken.
 //!
 //! Source: PostgreSQL 17, `src/backend/storage/lmgr/s_lock.c`.
 
@@ -68,7 +69,8 @@ impl<A: Acquisition> SLock<A> {
     }
 }
 
-/// In microseconds: 1 ms, then up to twice the last one, then 1 ms again.
+/// Returns the next delay in microseconds: 1 ms at first, then up to twice the last one, and 1 ms
+/// again beyond the maximum.
 fn next_delay(last: u64) -> u64 {
     if last == 0 {
         return MIN_DELAY_US;
