@@ -15,7 +15,8 @@ const ARM: &str = "aarch64-unknown-linux-gnu";
 const LINKER: &str = "aarch64-linux-gnu-gcc";
 const RUNNER: &str = "qemu-aarch64";
 
-/// Instructions that a function must contain, and must not, by prefix of the mnemonic.
+/// Instructions that a function must contain, and those that it must not contain, by prefix of the
+/// mnemonic.
 struct Promise {
     function: &'static str,
     has: &'static [&'static str],
@@ -72,7 +73,7 @@ const COMPARES_FIRST: &[&str] = &["acquire_ttas", "acquire_cas", "acquire_test_c
 pub fn run() -> Res<()> {
     if cfg!(target_arch = "x86_64") {
         check(ON_X86, &disassembly("objdump", &example(None)?)?)?;
-        println!("chips: x86-64: {} acquisitions are what they say", ON_X86.len());
+        println!("chips: x86-64: {} acquisitions have the promised instructions", ON_X86.len());
     } else {
         println!("chips: x86-64 SKIPPED: this machine is another architecture");
     }
@@ -86,7 +87,7 @@ pub fn run() -> Res<()> {
     for function in COMPARES_FIRST {
         compares_first(function, &instructions[*function])?;
     }
-    println!("chips: aarch64: {} acquisitions are what they say", ON_ARM.len());
+    println!("chips: aarch64: {} acquisitions have the promised instructions", ON_ARM.len());
     succeed(arm(tools::cargo().args([
         "test",
         "-p",
@@ -107,7 +108,7 @@ pub fn run() -> Res<()> {
     ])))
 }
 
-/// Returns what aarch64 needs and is not installed.
+/// Returns a message if something that the aarch64 tests need is not installed.
 fn missing() -> Option<String> {
     for tool in [LINKER, RUNNER, "aarch64-linux-gnu-objdump"] {
         if tools::find(tool).is_none() {

@@ -24,7 +24,8 @@ const LOCK_CANARIES: &str = "test -p clearway-partition -p clearway-coordinator 
 /// Planted bugs that the tests of increments must find.
 const ADDITION_CANARIES: &str = "test -p clearway-storage -p clearway-partition --test it --target-dir target/sim canaries_are_found";
 
-/// The fabric with the provider that needs libibverbs. Without a device its tests say so.
+/// The fabric with the provider that needs libibverbs. Without a device, its tests report that they
+/// are skipped.
 const VERBS: &str = "-p clearway-fabric --features verbs";
 
 /// Debian's directory of libclang, with which Rust reads libibverbs' headers.
@@ -105,7 +106,7 @@ pub fn run(options: &Options) -> Res<()> {
     let crash = Options { rounds: Some(CRASH_ROUNDS), ..Options::default() };
     step("crash", || crate::crash::run(&crash))?;
     histories()?;
-    // Benchmarks are code: each runs tiny, so that it keeps working.
+    // Benchmarks are code: each has a tiny run here, so that it keeps working.
     for what in ["run all --quick", "bars --quick", "report --quick"] {
         cargo(&format!("lab {what}"), &format!("run --release -p clearway-lab -- {what}"), &[])?;
     }

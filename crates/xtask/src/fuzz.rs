@@ -1,9 +1,9 @@
 //! `cargo xtask fuzz`: runs libFuzzer with coverage on each target of the crate `fuzz`, starting
 //! from its kept inputs.
 //!
-//! It works with the stable compiler: cargo-fuzz needs a nightly one for the address sanitizer,
-//! which code without `unsafe` hardly needs; coverage itself is an LLVM pass. Compiling libFuzzer
-//! takes a C++ compiler, which nothing else here needs.
+//! It works with the stable compiler, because coverage is an LLVM pass. cargo-fuzz needs a nightly
+//! compiler for the address sanitizer, which code without `unsafe` hardly needs. Compiling
+//! libFuzzer requires a C++ compiler, which nothing else here needs.
 //!
 //! New inputs go to `target/fuzz/corpus`, where a later run continues, and with `--merge` into the
 //! repository. An input that finds a bug is minimised and stays in `crates/fuzz/crashes`.
@@ -88,7 +88,7 @@ fn make_dir(dir: &Path) -> Res<()> {
 /// Builds the driver with coverage, in a target directory of its own.
 fn build() -> Res<Places> {
     if !has_compiler() {
-        return Err("`c++` is not installed: libFuzzer is compiled for this; on Debian: apt-get install g++".into());
+        return Err("`c++` is not installed, and libFuzzer must be compiled; on Debian: apt-get install g++".into());
     }
     let root = repository_root();
     let target = std::env::var_os("CARGO_TARGET_DIR")
@@ -248,7 +248,7 @@ fn last_lines(log: &str) -> String {
     lines[lines.len().saturating_sub(20)..].join("\n")
 }
 
-/// What libFuzzer reported of a run.
+/// libFuzzer's report of a run.
 #[derive(Debug, Default, PartialEq)]
 struct Report {
     executions: String,

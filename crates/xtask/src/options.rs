@@ -56,7 +56,7 @@ impl Options {
     pub fn parse(mut args: impl Iterator<Item = String>) -> Res<Self> {
         let mut options = Self::default();
         while let Some(arg) = args.next() {
-            let mut value = || args.next().ok_or_else(|| format!("{arg} wants a value"));
+            let mut value = || args.next().ok_or_else(|| format!("{arg} requires a value"));
             match arg.as_str() {
                 "--quick" => options.quick = true,
                 "--update" => options.update = true,
@@ -131,7 +131,7 @@ mod tests {
         let o = parse("--quick --rounds 3 --server postgres -- --partitions 2").unwrap();
         assert!(o.quick && o.postgres);
         assert_eq!((o.rounds, o.serve_args.join(" ").as_str()), (Some(3), "--partitions 2"));
-        assert!(parse("--rounds").unwrap_err().contains("wants a value"));
+        assert!(parse("--rounds").unwrap_err().contains("requires a value"));
         assert!(parse("--rouns 3").unwrap_err().contains("--rouns"));
     }
 }

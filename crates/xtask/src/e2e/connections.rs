@@ -12,7 +12,7 @@ const BUSY: u32 = 200;
 /// Longest wait for an answer.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A thousand idle sessions and two hundred busy ones: the idle ones still answer afterwards.
+/// Checks that a thousand idle sessions still answer after two hundred busy ones have run.
 pub fn idle_and_busy(setting: &Setting) -> Res<()> {
     let endpoint = &setting.endpoint;
     pgbench::init(endpoint, "dtgvp", 1)?;
@@ -30,13 +30,13 @@ pub fn idle_and_busy(setting: &Setting) -> Res<()> {
     println!("     {IDLE} idle, {BUSY} busy: {:.0} tps", report.tps);
     for (n, client) in idle.iter_mut().enumerate() {
         if client.number("select 1").map_err(|e| format!("idle connection {n}: {e}"))? != 1 {
-            return Err(format!("idle connection {n} answers something else"));
+            return Err(format!("idle connection {n} gave a wrong answer"));
         }
     }
     Ok(())
 }
 
-/// A client locks a row and disconnects: its work is rolled back and the row is unlocked.
+/// Checks that the work of a client that disconnects is rolled back and its row is unlocked.
 pub fn vanishes(setting: &Setting) -> Res<()> {
     let mut other = PgClient::connect(&setting.endpoint, LIMIT)?;
     for sql in [

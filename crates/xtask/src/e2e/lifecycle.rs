@@ -45,7 +45,7 @@ fn same(left: &Sums, found: &Sums, when: &str) -> Res<()> {
     if left == found { Ok(()) } else { Err(format!("{when}: {found:?}, expected {left:?}")) }
 }
 
-/// A second server on the same directory refuses to start, gives the reason, and exits.
+/// Checks that a second server on the same directory refuses to start, gives the reason, and exits.
 fn refuses_a_second(kind: &Kind, data: &Path) -> Res<()> {
     // Port 0: if it did start, it would listen on a free port and be killed at the limit.
     let port = if matches!(kind, Kind::Postgres { .. }) { 1 } else { 0 };

@@ -108,7 +108,7 @@ pub fn all_pairs(setting: &Setting) -> Res<()> {
     Ok(())
 }
 
-/// Several sessions take their jobs from one table.
+/// Checks that several sessions can take their jobs from one table.
 fn queue(first: &mut PgClient, second: &mut PgClient) -> Res<()> {
     let take = "select id from e2e_lock where v < 10 limit 1 for update skip locked";
     let one = |client: &mut PgClient| client.number(take);

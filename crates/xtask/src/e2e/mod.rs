@@ -79,7 +79,7 @@ fn all(
     wanted: impl Fn(&str) -> bool,
 ) -> Res<()> {
     if let Err(why) = scenarios(&setting(server.endpoint().clone(), options), &wanted) {
-        // The server's log is half of the evidence.
+        // The server's log may have the cause.
         return Err(format!("{why}\nthe server's log:\n{}", server.log()));
     }
     if wanted(lifecycle::NAME) {

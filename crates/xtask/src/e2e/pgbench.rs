@@ -9,17 +9,17 @@ use clearway_harness::sums::Sums;
 /// Numbers of clients: one, and many times more than there are cores.
 const CLIENTS: [u32; 2] = [1, 64];
 
-/// `-I dtgvp`: the client sends the rows by COPY.
+/// Runs pgbench after `-I dtgvp`: the client sends the rows by COPY.
 pub fn by_copy(setting: &Setting) -> Res<()> {
     all_runs(setting, "dtgvp")
 }
 
-/// `-I dtGvp`: INSERT ... SELECT FROM generate_series.
+/// Runs pgbench after `-I dtGvp`: INSERT ... SELECT FROM generate_series.
 pub fn server_side(setting: &Setting) -> Res<()> {
     all_runs(setting, "dtGvp")
 }
 
-/// Scale 1 has one branch, so 64 clients queue for one row.
+/// Runs 64 clients at scale 1, which has one branch: they queue for one row.
 pub fn crowded(setting: &Setting) -> Res<()> {
     pgbench::init(&setting.endpoint, "dtgvp", 1)?;
     let run = Run {

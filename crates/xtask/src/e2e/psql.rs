@@ -30,7 +30,7 @@ fn script(endpoint: &Endpoint, script: &str) -> Res<String> {
 fn expect(output: &str, wanted: &[&str]) -> Res<()> {
     match wanted.iter().find(|w| !output.contains(**w)) {
         None => Ok(()),
-        Some(missing) => Err(format!("`{missing}` is missing in what psql printed:\n{output}")),
+        Some(missing) => Err(format!("psql did not print `{missing}`:\n{output}")),
     }
 }
 
@@ -46,8 +46,8 @@ pub fn connects(setting: &Setting) -> Res<()> {
     expect(&process::run(&mut command, "", LIMIT)?.success("psql URL")?, &["1\n", "2\n"])
 }
 
-/// After an error in a block, further statements fail with 25P02, COMMIT answers ROLLBACK, and
-/// nothing stays.
+/// Checks that after an error in a block, further statements fail with 25P02, COMMIT answers
+/// ROLLBACK, and nothing stays.
 pub fn error_in_transaction(setting: &Setting) -> Res<()> {
     let output = script(
         &setting.endpoint,
@@ -133,8 +133,8 @@ pub fn copies(setting: &Setting) -> Res<()> {
     Ok(())
 }
 
-/// psql waits for a row that another session has locked. Interrupted, it gets 57014, and the other
-/// session is undisturbed.
+/// Interrupts a psql that waits for a row that another session has locked: it gets 57014, and the
+/// other session is undisturbed.
 pub fn cancels(setting: &Setting) -> Res<()> {
     let endpoint = &setting.endpoint;
     let mut holder = PgClient::connect(endpoint, LIMIT)?;
@@ -160,11 +160,7 @@ pub fn cancels(setting: &Setting) -> Res<()> {
     holder.query("commit")?;
     let value = holder.number("select v from e2e_cancel")?;
     holder.query("drop table e2e_cancel")?;
-    if value == 1 {
-        Ok(())
-    } else {
-        Err(format!("the cancelled update left its mark: v = {value}"))
-    }
+    if value == 1 { Ok(()) } else { Err(format!("the cancelled update took effect: v = {value}")) }
 }
 
 /// Interrupts a psql repeatedly from its second statement on, until it exits; returns its output.

@@ -102,7 +102,7 @@ fn rounds(options: &Options, kind: &Kind, data: &Path, mut rng: Rng) -> Res<Hist
         history: Mutex::new(history),
         keys,
         clock: Instant::now(),
-        // 0 would be the value of a register by mistake.
+        // Never 0, which a register could hold by mistake.
         values: AtomicU64::new(1),
         done: AtomicU64::new(0),
         target: options.transactions.unwrap_or(u64::MAX),

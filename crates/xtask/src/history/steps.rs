@@ -6,8 +6,8 @@
 //! | `h_rows` | a list in the rows of each `k`, in the order of `pos` | an empty list |
 //! | `h_reg` | a register in each row | a register that nobody wrote |
 //!
-//! `grp` is `id / GROUP`, and indexed: a read of a group reads the keys of the group, those that
-//! are absent too.
+//! `grp` is `id / GROUP`, and indexed: a read of a group reads all of its keys, including the
+//! absent ones.
 
 use clearway_harness::batch::MessageBatch;
 use clearway_harness::client::{Answer, PgClient};
@@ -185,9 +185,8 @@ fn read(
     keys: &Keys,
     ops: &mut Vec<Op>,
 ) -> Res<()> {
-    let bad = || {
-        format!("{}: keys {first} to {last} were asked for, {:?} came", TABLES[table], answer.rows)
-    };
+    let bad =
+        || format!("{}: requested keys {first} to {last}, got {:?}", TABLES[table], answer.rows);
     let mut lists = vec![None; (last - first + 1) as usize];
     for row in &answer.rows {
         let [Some(id), Some(value)] = row.as_slice() else { return Err(bad()) };

@@ -42,8 +42,7 @@ pub fn check(file: &str, text: &str, classes: &mut BTreeSet<String>) -> Vec<Stri
         }
         let word = |word: &&str| code.split(|c: char| !c.is_alphanumeric()).any(|w| w == *word);
         if let Some(found) = UNCOUNTED.iter().find(|w| word(w)).filter(|_| name != MAKES_LATCHES) {
-            let what =
-                "nobody counts it: use `Latch`, or `Monitor` where its holder waits or does I/O";
+            let what = "not counted by lockstat: use `Latch`, or `Monitor` if its holder waits or does I/O";
             findings.push(format!("{file}:{}: `{found}`: {what}", number + 1));
         }
     }

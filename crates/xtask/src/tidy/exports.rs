@@ -1,15 +1,15 @@
 //! One exported type name has one owner in the workspace.
 //!
 //! A type is exported if its crate's `lib.rs` declares it, re-exports it by name, or declares the
-//! public module that declares it. Crates of which nothing but programs is used export nothing.
+//! public module that declares it. Crates that only provide programs export nothing.
 
 use std::collections::BTreeMap;
 
-/// What declares a type.
+/// Beginnings of type declarations.
 const DECLARATIONS: [&str; 5] =
     ["pub struct ", "pub enum ", "pub trait ", "pub type ", "pub union "];
 
-/// Crates whose libraries only their own programs, tests and benches use.
+/// Crates whose libraries are used only by their own programs, tests and benches.
 const PROGRAMS: [&str; 4] = ["fuzz", "lab", "sim", "xtask"];
 
 /// The declarations and the roots of all crates.
@@ -57,7 +57,7 @@ impl Exports {
         }
     }
 
-    /// Names that more than one file exports.
+    /// Returns a finding for each name that more than one file exports.
     pub fn duplicates(&self) -> Vec<String> {
         let mut owners: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for declared in self.declared.iter().filter(|declared| self.is_exported(declared)) {
@@ -86,7 +86,7 @@ impl Exports {
     }
 }
 
-/// Whether a `pub use` of the root names `name`.
+/// Returns true if a `pub use` of the root names `name`.
 fn re_exports(root: &str, name: &str) -> bool {
     root.split(';').any(|statement| {
         let words =

@@ -57,7 +57,7 @@ pub fn from_metadata(json: &str) -> Res<Vec<Crate>> {
     packages.iter().map(one).collect()
 }
 
-/// Returns the contradictions to the map.
+/// Returns the contradictions between the map and the crates.
 pub fn check(map: &str, crates: &[Crate]) -> Vec<String> {
     let rows = parse(map);
     if rows.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// Links of `file` (relative to `root`) whose target does not exist.
+/// Returns the links of `file` (relative to `root`) whose target does not exist.
 pub fn check(root: &Path, file: &str, text: &str) -> Vec<String> {
     let directory = root.join(file).parent().map(Path::to_path_buf).unwrap_or_default();
     let mut findings = Vec::new();

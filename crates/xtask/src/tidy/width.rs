@@ -1,6 +1,6 @@
 //! Comments and Markdown prose stay within 100 columns, cells of Markdown tables within 120.
 //!
-//! rustfmt sees to code, but does not wrap comments. A line that cannot be broken, because it is
+//! rustfmt wraps code, but not comments. A line that cannot be broken, because it is
 //! one word such as a link or a code span, may be longer.
 
 /// The last column of a comment or of prose.
@@ -8,14 +8,14 @@ const COLUMNS: usize = 100;
 /// Characters of a table's cell.
 const CELL: usize = 120;
 
-/// Comment lines of a Rust file that are too wide.
+/// Returns the comment lines of a Rust file that are too wide.
 pub fn comments(file: &str, text: &str) -> Vec<String> {
     let is_comment = |line: &&str| line.trim_start().starts_with("//");
     let marker = |line: &str| line.len() - line.trim_start().trim_start_matches(['/', '!']).len();
     too_wide(file, text.lines().enumerate().filter(|(_, line)| is_comment(line)), marker)
 }
 
-/// Lines of prose, and cells of tables, of a Markdown file that are too wide.
+/// Returns the lines of prose and the table cells of a Markdown file that are too wide.
 pub fn markdown(file: &str, text: &str) -> Vec<String> {
     let (mut fenced, mut prose, mut cells) = (false, Vec::new(), Vec::new());
     for (number, line) in text.lines().enumerate() {
@@ -40,7 +40,8 @@ pub fn markdown(file: &str, text: &str) -> Vec<String> {
     findings
 }
 
-/// `start` gives where the text of a line begins, behind its indentation and markers.
+/// Returns the lines that are too wide and can be broken. `start` returns the offset of a line's
+/// text, after its indentation and markers.
 fn too_wide<'a>(
     file: &str,
     lines: impl Iterator<Item = (usize, &'a str)>,
@@ -55,14 +56,14 @@ fn too_wide<'a>(
         .collect()
 }
 
-/// Whether there is a blank outside of code spans, of tables and of link targets.
+/// Returns true if there is a blank outside of code spans, tables and link targets.
 fn can_break(text: &str) -> bool {
     let text = text.trim();
     let outside: String = text.split('`').step_by(2).collect();
     !text.starts_with('|') && outside.trim().contains(' ')
 }
 
-/// How much of a cell a reader sees: without the targets of links.
+/// Returns the number of visible characters of a cell: without the targets of links.
 fn shown(cell: &str) -> usize {
     let mut width = 0;
     let mut rest = cell;
