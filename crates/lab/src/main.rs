@@ -74,10 +74,10 @@ static EXPERIMENTS: [Experiment; 24] = [
 const ALL: &str = "all";
 
 const EXIT_CODES: &str = "Exit codes:
-  0  success; for bars: none is short
+  0  success; for bars: none is missed
   1  a run failed, or a file was refused
   2  usage error
-  3  a bar is short";
+  3  a bar is missed";
 
 #[derive(Parser)]
 #[command(about = "Experiments that measure Clearway and its peers", after_help = EXIT_CODES)]

@@ -67,9 +67,9 @@ table::settings! {
     /// Growth of the log that starts a checkpoint early, at least 1MiB. Bounds the size of the log
     /// and the recovery time [default: 1GiB]
     checkpoint_log("SIZE"): Size => u64 = GIB, in MIB..=16 * TIB;
-    /// Size of a temporary file in the data directory for old row versions that open snapshots need
-    /// and that do not fit in memory, 1MiB to 16TiB; 0 means no file. If it is full, the oldest
-    /// snapshot fails with 72000 [default: 1GiB]
+    /// Maximum size of a temporary file in the data directory for old row versions that open
+    /// snapshots need and that do not fit in memory, 1MiB to 16TiB; 0 means no file. If it is full,
+    /// the oldest snapshot fails with 72000 [default: 1GiB]
     version_spill("SIZE"): Size => u64 = GIB;
     /// Memory that one statement can use for rows, groups and sort keys, at least 1MiB. A statement
     /// that needs more fails with 53200 [default: an eighth of the machine's memory]
@@ -109,8 +109,9 @@ table::settings! {
     /// Whether requests and waits for latches and locks are counted for `clearway.contention`: on
     /// or off [default: on]
     lockstat("ON|OFF"): Switch => bool = true;
-    /// Time after which a wait for a lock is logged, with its blockers, both statements, and later
-    /// its end: 1ms to 24h, in milliseconds or with ms, s, min or h; or off [default: off]
+    /// Time after which a wait for a lock is logged, with its blockers and both statements, and
+    /// again when it ends: 1ms to 24h, in milliseconds or with ms, s, min or h; or off [default:
+    /// off]
     log_lock_waits("DURATION"): LogLockWaits => LogLockWaits = LogLockWaits::default();
     /// What to log: error, warn, info, debug, trace, or a filter in the syntax of tracing's
     /// EnvFilter [default: info]

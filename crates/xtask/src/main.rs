@@ -1,10 +1,9 @@
-//! The repository's own tools:
-//! `cargo xtask tidy | ci | e2e | crash | history | chips | fuzz | sim`.
+//! The repository's own tools: the commands of `cargo xtask`.
 //!
 //! `tidy` checks the mechanical rules; `ci` runs everything that `.ci/run` runs; `e2e` drives the
 //! server with the real pgbench and psql; `crash` kills it during its work and checks what is left;
-//! `history` checks what its clients saw; `chips` tests the latches on aarch64; `fuzz` searches for
-//! input bytes that a reader mishandles; `sim` simulates it.
+//! `history` does the same with many clients and searches for anomalies; `sim` simulates it; `fuzz`
+//! searches for input bytes that a reader mishandles; `chips` tests the latches on aarch64.
 
 #![forbid(unsafe_code)]
 
@@ -26,9 +25,9 @@ usage: cargo xtask COMMAND
 
   tidy [--update]    check the rules of STYLE.md that a machine can check
                      --update: lower the recorded sizes of files that shrank
-  ci [--quick]       everything that .ci/run runs: format, clippy, tidy, docs, tests, latches on
-                     aarch64, loom, simulations, end-to-end tests, three crashes, short histories,
-                     a tiny run of the lab
+  ci [--quick]       everything that .ci/run runs: format, clippy, tidy, docs, tests, chips, loom,
+                     the simulation and its canaries, end-to-end tests, three crashes, short
+                     histories, a tiny run of the lab
                      --quick: end-to-end tests at pgbench scale 1
   e2e [--quick]      drive a release server with the real pgbench (scale 10; 1 with --quick) and psql
   crash [--rounds N] [--seed N]
