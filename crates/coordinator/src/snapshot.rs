@@ -47,7 +47,7 @@ impl Txn {
     pub(crate) fn wants_snapshot(&self, needs: Needs) -> bool {
         let level = self.characteristics.isolation;
         let fits = match level {
-            // A single statement is serialisable at every level: if it changes rows, or inserts
+            // A single statement is serializable at every level: if it changes rows, or inserts
             // what it reads, it finds them under locks.
             _ if self.block == Block::None => {
                 needs == Needs::Export || needs == Needs::Snapshot && self.only_reads()

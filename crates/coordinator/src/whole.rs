@@ -15,7 +15,7 @@
 //! 3. Below SERIALIZABLE it requests partitions only if each of its statements concerns single rows
 //!    by their keys. If it is refused, its isolation level applies as in any block. At REPEATABLE
 //!    READ it reads the newest state, first under the partition and then under locks, and so is
-//!    serialisable.
+//!    serializable.
 //! 4. While it waits for others that hold locks (`Body::AwaitQuiet`) it has neither locks nor
 //!    partitions.
 //!

@@ -182,8 +182,8 @@ impl IoPool {
         Ok(pool)
     }
 
-    /// Like [`IoPool::new`], with a kernel ring for reads and batches of writes. Fails if the kernel
-    /// refuses the ring.
+    /// Like [`IoPool::new`], with a kernel ring for reads and batches of writes. Fails if the
+    /// kernel refuses the ring.
     pub fn with_ring(threads: usize, name: &str) -> io::Result<Self> {
         Self::with_ring_of(threads, name, Limits::KERNELS)
     }

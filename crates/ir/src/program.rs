@@ -197,7 +197,7 @@ pub enum LockWait {
     /// Waits.
     Wait,
     /// SKIP LOCKED: continues as if the row did not exist. It then locks the rows that it returns,
-    /// but no key ranges. Since later statements may see what it skipped, it is not serialisable.
+    /// but no key ranges. Since later statements may see what it skipped, it is not serializable.
     Skip,
     /// NOWAIT: fails with 55P03.
     Fail,

@@ -153,7 +153,7 @@ impl History {
 
     /// Advances the model from the beginning of the life to a log that ends at `end`. Later
     /// transactions count as never run. Fails if a client got the answer of one of those, or if the
-    /// others are not serialisable.
+    /// others are not serializable.
     pub fn settle(&self, model: &mut Model, end: Lsn) -> Result<(), String> {
         let all = self.lock();
         if let Some(Transaction { session, lsn, .. }) =
@@ -206,7 +206,7 @@ impl History {
                     .map(|(s, a)| format!("{} -> {a:.60?}", s.short()))
                     .collect();
                 format!(
-                    "session {}, {:?} at {}: not serialisable: {why}\n  {}",
+                    "session {}, {:?} at {}: not serializable: {why}\n  {}",
                     txn.session,
                     txn.end,
                     txn.lsn,

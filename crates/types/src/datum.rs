@@ -17,7 +17,7 @@ pub enum Datum {
     Int4(i32),
     /// bigint
     Int8(i64),
-    /// double precision; serialised as its bits, so that every format preserves NaN and infinities
+    /// double precision; serialized as its bits, so that every format preserves NaN and infinities
     #[serde(with = "float_bits")]
     Float8(f64),
     /// text, varchar; char(n) without its trailing blanks

@@ -11,7 +11,7 @@
 //! | 6 | float8 | 8 bytes LE |
 //! | 7 | text | LEB128 length, UTF-8 |
 //! | 8, 9 | timestamp, timestamptz | 8 bytes LE |
-//! | 10 | numeric | 16 bytes, `rust_decimal`'s serialised form |
+//! | 10 | numeric | 16 bytes, `rust_decimal`'s serialized form |
 //! | 11 | date | 4 bytes LE |
 //!
 //! Bytes may come from a damaged disk: a reader never panics on them.

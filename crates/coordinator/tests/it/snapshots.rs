@@ -189,7 +189,7 @@ fn no_snapshot_sees_half_a_transfer() {
 /// Two statements each insert the sum of all rows, at every level: one of them sees the other's
 /// row.
 #[test]
-fn single_insert_select_statements_are_serialisable() {
+fn single_insert_select_statements_are_serializable() {
     for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable]
     {
         let engine = open(&MemDisk::new(), 4, 3);

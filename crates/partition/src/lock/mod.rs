@@ -86,7 +86,7 @@ pub(crate) enum Mode {
     IntentExclusive = 2,
     /// FOR KEY SHARE: reads the columns of unique keys.
     KeyShared = 4,
-    /// FOR SHARE, and every read under serialisability.
+    /// FOR SHARE, and every read under serializability.
     Shared = 8,
     /// FOR NO KEY UPDATE: changes columns that are in no unique key.
     NoKeyExclusive = 16,

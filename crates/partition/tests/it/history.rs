@@ -1,5 +1,5 @@
 //! Random transactions, interleaved randomly. Each reply must be the one that results when the
-//! committed transactions run serially in commit order. That is serialisability, including
+//! committed transactions run serially in commit order. That is serializability, including
 //! phantoms; strict two-phase locking determines the order.
 
 use crate::driver::{Driver, Paged, state_of};
@@ -201,7 +201,7 @@ impl<T: Paged> World<T> {
         };
         let txn = client.txn;
         // The reply may come immediately, and in any order with others: `answers` has the
-        // serialisation order.
+        // serialization order.
         let seq = self.driver.send(txn, body);
         if let Some(client) = &mut self.clients[at] {
             client.pending = Some((seq, call));
@@ -450,13 +450,13 @@ pub fn run_each(
 }
 
 #[test]
-fn committed_transactions_are_serialisable() {
+fn committed_transactions_are_serializable() {
     let seen = run_all(None, 400);
     assert_eq!(seen.suspensions, 0);
 }
 
 #[test]
-fn histories_with_page_misses_are_serialisable() {
+fn histories_with_page_misses_are_serializable() {
     let seen = run_all(Some(Paging { pages: 40, frames: 5 }), 400);
     assert!(seen.suspensions > 1000 && seen.stalls > 100, "{seen:?}");
 }

@@ -37,7 +37,7 @@ fn history(frames: u32, seed: u64, steps: usize) -> Seen {
 }
 
 #[test]
-fn histories_on_real_trees_are_serialisable() {
+fn histories_on_real_trees_are_serializable() {
     for seed in 1..=12 {
         let seen = history(1024, seed, 400);
         assert!(seen.committed > 10, "{seen:?}");
@@ -45,7 +45,7 @@ fn histories_on_real_trees_are_serialisable() {
 }
 
 #[test]
-fn histories_in_a_tiny_pool_are_serialisable() {
+fn histories_in_a_tiny_pool_are_serializable() {
     for seed in 1..=12 {
         let seen = history(24, seed, 400);
         assert!(seen.committed > 10, "{seen:?}");

@@ -282,7 +282,7 @@ fn unreadable_or_unwritable_blocks_fail_only_snapshots() {
 
 /// Random histories with snapshot readers, in a partition that spills most of its versions.
 #[test]
-fn histories_with_spilled_versions_are_serialisable() {
+fn histories_with_spilled_versions_are_serializable() {
     for paging in [None, Some(Paging { pages: 40, frames: 5 })] {
         let seen = run_each(paging, 200, |mut driver| {
             let limits = Limits { version_memory: 0, ..Limits::default() };

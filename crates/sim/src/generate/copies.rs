@@ -1,4 +1,4 @@
-//! INSERT ... SELECT outside of a block. It is serialisable at every level, so it reads the state
+//! INSERT ... SELECT outside of a block. It is serializable at every level, so it reads the state
 //! at its commit.
 
 use super::{Script, kind_of, unique};
