@@ -175,7 +175,7 @@ impl Encoded {
     }
 }
 
-/// The result of [`Store::increment`](crate::Store::increment).
+/// The result of [`Trees::increment`](crate::Trees::increment).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incremented {
     /// The key does not exist.

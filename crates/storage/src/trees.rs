@@ -147,7 +147,7 @@ pub trait Trees {
     /// Deletes a key as a transaction of its own. Returns `None` if it does not exist.
     fn delete_autocommit(&mut self, tree: TreeId, key: &[u8]) -> Result<Option<Lsn>, Blocked>;
     /// Returns a new hidden row number, above every one in use in the tree. The tree's keys must be
-    /// [`rowid_key`]s. The number is counted in memory, so each call returns another one.
+    /// [`crate::rowid_key`]s. The number is counted in memory, so each call returns another one.
     fn next_rowid(&mut self, tree: TreeId) -> Result<u64, Blocked>;
     /// Commits a transaction of this partition alone. It is committed once the log is durable up to
     /// the result. A transaction without undoable changes needs no record; the result is `Lsn(0)`

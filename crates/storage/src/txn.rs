@@ -213,7 +213,7 @@ impl TxnLog {
     pub fn is_empty(&self) -> bool {
         self.mark() == 0
     }
-    /// Returns the number of changes to undo, for a later call of `Store::rollback`.
+    /// Returns the number of changes to undo, for a later call of [`crate::Trees::rollback`].
     pub fn mark(&self) -> usize {
         self.spilled + self.stack.len()
     }
