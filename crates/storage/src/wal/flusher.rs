@@ -32,9 +32,9 @@ use clearway_sync::canary::{self, Bug};
 use clearway_sync::thread::{self, JoinHandle};
 use clearway_sync::time::Instant;
 
+use super::log::Log;
 use super::record::{self, HEADER, MAX_RECORD};
 use super::segment::BLOCK;
-use super::shared::Shared;
 
 /// Maximum number of bytes that a write gathers from the ring, before the record that exceeds it.
 pub(super) const WRITE_LIMIT: usize = 4 << 20;
@@ -63,14 +63,10 @@ impl Pace {
 
 /// Starts the flusher, which writes from the ring's start on; `file` is the segment that contains
 /// it.
-pub(super) fn spawn(
-    shared: Arc<Shared>,
-    file: Arc<dyn File>,
-    pace: Pace,
-) -> io::Result<JoinHandle<()>> {
-    let written = shared.durable();
+pub(super) fn spawn(log: Arc<Log>, file: Arc<dyn File>, pace: Pace) -> io::Result<JoinHandle<()>> {
+    let written = log.durable().0;
     let mut flusher = Flusher {
-        shared,
+        log,
         pace,
         file,
         written,
@@ -80,21 +76,21 @@ pub(super) fn spawn(
         buffer: Vec::new(),
     };
     thread::Builder::new().name("wal-flusher".into()).spawn(move || {
-        let shared = flusher.shared.clone();
+        let log = flusher.log.clone();
         // Closes the log even if a hook for the failure panics, so that nobody waits forever.
-        let _close = CloseOnDrop(shared.clone());
-        shared.or_fail("writing the log", || flusher.run());
+        let _close = CloseOnDrop(log.clone());
+        log.or_fail("writing the log", || flusher.run());
     })
 }
 
 /// Starts the thread that makes segments ahead of need.
-pub(super) fn spawn_segment_maker(shared: Arc<Shared>) -> io::Result<JoinHandle<()>> {
+pub(super) fn spawn_segment_maker(log: Arc<Log>) -> io::Result<JoinHandle<()>> {
     thread::Builder::new().name("wal-segments".into()).spawn(move || {
-        shared.or_fail("making a segment of the log", || shared.keep_making_segments());
+        log.or_fail("making a segment of the log", || log.keep_making_segments());
     })
 }
 
-struct CloseOnDrop(Arc<Shared>);
+struct CloseOnDrop(Arc<Log>);
 
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {
@@ -103,7 +99,7 @@ impl Drop for CloseOnDrop {
 }
 
 struct Flusher {
-    shared: Arc<Shared>,
+    log: Arc<Log>,
     pace: Pace,
     /// The segment that contains `written`, or that ends there.
     file: Arc<dyn File>,
@@ -123,7 +119,7 @@ impl Flusher {
         loop {
             // Load it before checking for work, so that the check finds everything appended before
             // the stop.
-            let stopping = self.shared.stopping();
+            let stopping = self.log.stopping();
             if self.has_work() {
                 self.round();
             } else if self.mark_if_due() {
@@ -132,37 +128,37 @@ impl Flusher {
                 self.sync_mark();
                 break;
             } else {
-                self.shared.sleep_unless(|| self.has_work() || self.shared.stopping());
+                self.log.sleep_unless(|| self.has_work() || self.log.stopping());
             }
         }
     }
 
     fn has_work(&self) -> bool {
-        let reserved = self.shared.ring.reserved();
-        if self.shared.is_half_full(reserved - self.written) {
+        let reserved = self.log.ring.reserved();
+        if self.log.is_half_full(reserved - self.written) {
             return true;
         }
-        if self.shared.failure().is_some() {
-            return self.shared.stopping() && reserved > self.written;
+        if self.log.failed().is_some() {
+            return self.log.stopping() && reserved > self.written;
         }
-        let wanted = if self.shared.stopping() { reserved } else { self.shared.requested() };
-        wanted > self.shared.durable()
+        let wanted = if self.log.stopping() { reserved } else { self.log.requested() };
+        wanted > self.log.durable().0
     }
 
     fn round(&mut self) {
         self.buffer.clear();
         let from = self.written;
-        self.written = self.shared.ring.drain(from, self.pace.write_limit, &mut self.buffer);
-        self.shared.release_room();
-        let (drained, durable) = (self.written > from, self.shared.durable());
-        if self.shared.failure().is_none()
+        self.written = self.log.ring.drain(from, self.pace.write_limit, &mut self.buffer);
+        self.log.release_room();
+        let (drained, durable) = (self.written > from, self.log.durable().0);
+        if self.log.failed().is_none()
             && self.written != durable
             && let Err(error) = self.write(from).and_then(|()| self.sync_if_due(durable))
         {
-            self.shared
+            self.log
                 .fail((error.kind(), format!("{error} (between {durable} and {})", self.written)));
         }
-        if !drained && self.shared.durable() == durable {
+        if !drained && self.log.durable().0 == durable {
             // An appender has reserved its record but not yet filled it. That takes less than a
             // microsecond, unless the scheduler has preempted it.
             thread::yield_now();
@@ -176,7 +172,7 @@ impl Flusher {
         let len = self.buffer.len();
         self.buffer.resize((at as usize + len).next_multiple_of(BLOCK as usize) - at as usize, 0);
         while from < len {
-            let (start, offset, room) = self.shared.segments.locate(at);
+            let (start, offset, room) = self.log.segments.locate(at);
             if at == start {
                 self.enter(start)?;
             }
@@ -192,18 +188,18 @@ impl Flusher {
     /// was nothing to do.
     fn mark_if_due(&mut self) -> bool {
         let end = self.written;
-        if self.marked == end || self.shared.durable() != end || self.shared.failure().is_some() {
+        if self.marked == end || self.log.durable().0 != end || self.log.failed().is_some() {
             return false;
         }
         self.marked = end;
         if let Err(error) = self.mark(end) {
-            self.shared.fail((error.kind(), format!("{error} (a mark at {end})")));
+            self.log.fail((error.kind(), format!("{error} (a mark at {end})")));
         }
         true
     }
 
     fn mark(&mut self, end: u64) -> io::Result<()> {
-        let (start, offset, room) = self.shared.segments.locate(end);
+        let (start, offset, room) = self.log.segments.locate(end);
         // At a segment's end the mark would make the next segment the current one before it is
         // needed.
         if end == start || room < HEADER as u64 {
@@ -219,30 +215,30 @@ impl Flusher {
 
     /// Makes the mark at the log's end durable.
     fn sync_mark(&mut self) {
-        if !self.mark_unsynced || self.shared.failure().is_some() {
+        if !self.mark_unsynced || self.log.failed().is_some() {
             return;
         }
         if let Err(error) = self.file.sync_data() {
-            self.shared.fail((error.kind(), format!("{error} (the mark at {})", self.marked)));
+            self.log.fail((error.kind(), format!("{error} (the mark at {})", self.marked)));
         }
     }
 
     fn enter(&mut self, start: u64) -> io::Result<()> {
         let since = Instant::now();
         let next = loop {
-            match self.shared.segments.enter(start) {
-                Err(error) if self.shared.wait_for_space(&error, since) => {}
+            match self.log.segments.enter(start) {
+                Err(error) if self.log.wait_for_space(&error, since) => {}
                 entered => break entered?,
             }
         };
         self.dirty.push(std::mem::replace(&mut self.file, next));
-        self.shared.room.wake();
+        self.log.room.wake();
         Ok(())
     }
 
     fn sync_if_due(&mut self, durable: u64) -> io::Result<()> {
-        let requested = self.shared.requested();
-        let wanted = requested > durable || self.shared.stopping();
+        let requested = self.log.requested();
+        let wanted = requested > durable || self.log.stopping();
         // If the buffer was full, the rest of the group is still in the ring: one sync for all of
         // it.
         let complete = self.written >= requested || self.buffer.len() < self.pace.write_limit;
@@ -254,10 +250,10 @@ impl Flusher {
             if !canary::on(Bug::SkippedSync) {
                 file.sync_data()?;
             }
-            self.shared.count_sync();
+            self.log.count_sync();
         }
         self.mark_unsynced = false;
-        self.shared.set_durable(self.written);
+        self.log.set_durable(self.written);
         Ok(())
     }
 }

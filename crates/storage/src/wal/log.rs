@@ -1,159 +1,123 @@
-//! The log's appending side, used by the rest of the engine.
+//! The log as appenders, waiters and the flusher share it, and how they wake each other.
+//!
+//! Invariants
+//! 1. `durable <= ring.freed <= ring.reserved` and `requested <= ring.reserved` always hold; each
+//!    value only grows.
+//! 2. `durable` is the end of a record, and everything before it is on disk.
+//! 3. After a failure `durable` never grows again. The flusher keeps draining the ring and discards
+//!    the bytes, so that no appender blocks forever.
+//! 4. The flusher sleeps only when nothing above `durable` is requested and the ring is not half
+//!    full.
+//!
+//! Locking: `waiters` and `rung` are held briefly. Hooks are called while the monitor of their list
+//! is held. It is a monitor, not a latch, since hooks wake threads. The flusher calls the hooks for
+//! what is durable. The thread that fails the log calls those for a failure; one that is registered
+//! later is called at once. A crash leaves nothing of this state.
 
-use std::fmt;
 use std::io;
 use std::panic::Location;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::OnceLock;
 
-use clearway_buffer::WalBarrier;
-use clearway_env::Disk;
-use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;
-use clearway_sync::thread::{self, JoinHandle};
+use clearway_latch::{CachePadded, Monitor};
+use clearway_sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use clearway_sync::panics::caught;
 use clearway_types::Lsn;
 
 use super::back::BackReader;
-use super::flusher::{self, MAX_UNSYNCED, Pace};
 use super::record::{self, HEADER, MAX_RECORD};
-use super::ring::RING;
-use super::room::{RoomDone, SpaceWaits};
-use super::segments::{Segments, Tail};
-use super::shared::Shared;
+use super::record_size;
+use super::ring::{RING, Ring};
+use super::room::{FailureReason, Room, SpaceWaits};
+use super::segments::Segments;
 use super::span::Span;
-use super::{LOG_START, record_size};
 
-/// The location and sizes of the log.
-#[derive(Clone, Debug)]
-pub struct WalConfig {
-    /// The directory of the segments; created if needed. Default: `wal`.
-    pub dir: PathBuf,
-    /// Bytes of log in one segment, a multiple of 4096. Default 64 MiB. An existing log keeps its
-    /// size.
-    pub segment_size: u64,
-    /// Size of the ring that appenders fill, in bytes; rounded up to a power of two, at least 4096.
-    /// Default 16 MiB. A record may use up to half of it, but at most 8 MiB.
-    pub buffer_size: usize,
-    /// Bytes that a write gathers from the ring, before the record that exceeds them. Default 4
-    /// MiB, which is also the maximum.
-    pub write_limit: usize,
-    /// Bytes after which a sync happens without a request. Default 16 MiB, which is also the
-    /// maximum.
-    pub sync_every: u64,
-    /// Segments kept ready ahead of the current one by recycling old ones. Default 4.
-    pub recycle_ahead: u64,
-    /// Maximum number of bytes of log that a rollback reads at once; at least 4096. Default 1 MiB.
-    pub back_window: u64,
-    /// How long to wait for space on the disk.
-    pub space: SpaceWaits,
-}
+/// 1/4 of a segment is reserved for appends that must not be refused.
+const RESERVE_PART: u64 = 4;
 
-impl Default for WalConfig {
-    fn default() -> Self {
-        Self {
-            dir: PathBuf::from("wal"),
-            segment_size: 64 << 20,
-            buffer_size: 16 << 20,
-            write_limit: flusher::WRITE_LIMIT,
-            sync_every: flusher::SYNC_EVERY,
-            recycle_ahead: 4,
-            back_window: 1 << 20,
-            space: SpaceWaits::default(),
-        }
-    }
-}
+type DurableHook = Box<dyn Fn(Lsn) + Send + Sync>;
+type FailedHook = Box<dyn Fn(&str) + Send + Sync>;
 
-static THREADS: Class = Class::new("log.threads");
+/// Contention class for waits for durability: counts every request, also one for log that is
+/// already durable.
+pub static DURABLE: Class = Class::new("log.durable");
+static DURABLE_WAITERS: Class = Class::new("log.durable_waiters");
+static BELL: Class = Class::new("log.bell");
+/// The lists of hooks, including those of `Room`.
+pub(super) static HOOKS: Class = Class::new("log.hooks");
 
-/// The log's appending side. Dropping it makes everything appended durable, like [`Wal::shutdown`].
-pub struct Wal {
-    pub(super) shared: Arc<Shared>,
+/// The log: what its owner ([`Wal`](super::Wal)), its users and its threads share.
+pub struct Log {
+    pub(super) ring: Ring,
+    pub(super) segments: Segments,
+    pub(super) room: Room,
     max_record: usize,
     back_window: u64,
-    threads: Latch<Vec<JoinHandle<()>>>,
+    durable: CachePadded<AtomicU64>,
+    requested: CachePadded<AtomicU64>,
+    /// Number of syncs of the log's files.
+    syncs: AtomicU64,
+    sleeping: AtomicBool,
+    stopping: AtomicBool,
+    /// The flusher has ended, so the ring is no longer drained.
+    closed: AtomicBool,
+    /// Appends wait when the disk is full, instead of failing.
+    waits_for_space: AtomicBool,
+    /// True if the sleeping flusher was woken.
+    rung: Monitor<bool>,
+    failure: OnceLock<FailureReason>,
+    /// Number of threads waiting for `durable` to grow.
+    waiters: Monitor<u32>,
+    durable_hooks: Monitor<Vec<DurableHook>>,
+    failed_hooks: Monitor<Vec<FailedHook>>,
 }
 
-impl fmt::Debug for Wal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (appended, durable) = (self.appended(), self.durable());
-        f.debug_struct("Wal")
-            .field("appended", &appended)
-            .field("durable", &durable)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Wal {
-    /// Opens the log to append at `end`, the end that [`WalReader::next`](super::WalReader::next)
-    /// found; [`Lsn`] 0 for a new log. Makes everything before `end` durable and wipes what
-    /// follows. Starts the log's threads.
-    ///
-    /// # Errors
-    /// The disk's errors, and `InvalidInput` if the log has segments but none that could contain
-    /// `end`.
-    pub fn open(disk: Arc<dyn Disk>, config: WalConfig, end: Lsn) -> io::Result<Arc<Wal>> {
-        Self::resume(disk, config, end, LOG_START)
-    }
-
-    /// Like [`Wal::open`], for a log that is known to be durable before `durable`; rewrites less.
-    pub(crate) fn resume(
-        disk: Arc<dyn Disk>,
-        config: WalConfig,
-        end: Lsn,
-        durable: Lsn,
-    ) -> io::Result<Arc<Wal>> {
-        let end = end.max(LOG_START).0;
-        if !end.is_multiple_of(8) {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("{end} is not a place in a log"),
-            ));
+impl Log {
+    pub(super) fn new(
+        capacity: usize,
+        end: u64,
+        segments: Segments,
+        waits: SpaceWaits,
+        back_window: u64,
+    ) -> Self {
+        Self {
+            ring: Ring::new(capacity, end),
+            max_record: MAX_RECORD.min(capacity / 2),
+            back_window,
+            room: Room::new(segments.size() / RESERVE_PART, waits),
+            segments,
+            durable: CachePadded::new(AtomicU64::new(end)),
+            requested: CachePadded::new(AtomicU64::new(end)),
+            syncs: AtomicU64::new(0),
+            sleeping: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            waits_for_space: AtomicBool::new(false),
+            rung: Monitor::new(&BELL, false),
+            failure: OnceLock::new(),
+            waiters: Monitor::new(&DURABLE_WAITERS, 0),
+            durable_hooks: Monitor::new(&HOOKS, Vec::new()),
+            failed_hooks: Monitor::new(&HOOKS, Vec::new()),
         }
-        let capacity = config.buffer_size.max(4096).next_power_of_two();
-        let pace = Pace::new(config.write_limit, config.sync_every);
-        let WalConfig { dir, segment_size, recycle_ahead, .. } = config;
-        let tail = Tail { durable: durable.0.min(end), end, unsynced: MAX_UNSYNCED };
-        let segments = Segments::open(disk, dir, segment_size, tail, recycle_ahead)?;
-        let (start, _, _) = segments.locate(end);
-        let file = segments.enter(start)?;
-        let shared = Arc::new(Shared::new(capacity, end, segments, config.space));
-        let mut threads = Vec::with_capacity(2);
-        let maker = flusher::spawn_segment_maker(shared.clone())?;
-        threads.push(maker);
-        match flusher::spawn(shared.clone(), file, pace) {
-            Ok(flusher) => threads.insert(0, flusher),
-            Err(error) => {
-                shared.stop();
-                return Err(error);
-            }
-        }
-        Ok(Arc::new(Self::of(shared, threads, config.back_window)))
     }
 
-    /// Creates a log with its threads.
-    pub(super) fn of(shared: Arc<Shared>, threads: Vec<JoinHandle<()>>, back_window: u64) -> Self {
-        let max_record = MAX_RECORD.min(shared.ring.capacity() as usize / 2);
-        Self { shared, max_record, back_window, threads: Latch::new(&THREADS, threads) }
-    }
-
-    /// Returns the maximum payload for [`Wal::append`], in bytes.
+    /// Returns the maximum payload for [`Log::append`], in bytes.
     pub fn max_payload(&self) -> usize {
         self.max_record - HEADER
     }
 
     /// Appends a record with the concatenation of `payload`; returns its end. Its start is the end
     /// minus [`record_size`](super::record_size). Blocks only while the ring is full: see
-    /// [`Wal::has_room`].
+    /// [`Log::has_room`].
     ///
     /// Threads may interleave in any order between reserving and filling, so a later record may be
     /// filled first. But no record becomes durable before the records ahead of it.
     ///
     /// # Panics
-    /// If the payload is larger than [`Wal::max_payload`].
+    /// If the payload is larger than [`Log::max_payload`].
     #[track_caller]
     pub fn append(&self, payload: &[&[u8]]) -> Lsn {
         RING.request();
-        let shared = &*self.shared;
         let len = HEADER + payload.iter().map(|part| part.len()).sum::<usize>();
         assert!(
             len <= self.max_record,
@@ -161,43 +125,166 @@ impl Wal {
             self.max_record
         );
         let crc = record::payload_crc(payload);
-        let start = shared.ring.reserve(record_size(len - HEADER));
+        let start = self.ring.reserve(record_size(len - HEADER));
         let end = start + record_size(len - HEADER);
-        let mut filled = shared.ring.filled_to(end);
-        if filled > shared.ring.capacity() {
-            if !shared.wait_for_room(end, Location::caller()) {
+        let mut filled = self.ring.filled_to(end);
+        if filled > self.ring.capacity() {
+            if !self.wait_for_room(end, Location::caller()) {
                 // The log is closed: the record never becomes durable, and nobody is notified that
                 // it did.
                 return Lsn(end);
             }
-            filled = shared.ring.filled_to(end);
+            filled = self.ring.filled_to(end);
         }
-        shared.ring.fill(start, record::seal(crc, len, start, shared.durable()), payload);
-        if shared.is_half_full(filled) {
-            shared.wake();
+        self.ring.fill(start, record::seal(crc, len, start, self.durable().0), payload);
+        if self.is_half_full(filled) {
+            self.wake();
         }
         Lsn(end)
     }
 
-    /// Returns the end of the last reserved record: every later record ends above it.
+    /// Returns the end of the last reserved record: every later record ends above it. A caller that
+    /// sees a record's end here sees what its appender did before: `Ring::reserved` is the Acquire
+    /// side of the Release in `Ring::reserve`.
     pub fn appended(&self) -> Lsn {
-        Lsn(self.shared.ring.reserved())
+        Lsn(self.ring.reserved())
     }
 
     /// Returns the durable end: every record that ends at or before it survives a crash.
     pub fn durable(&self) -> Lsn {
-        Lsn(self.shared.durable())
+        // Acquire: pairs with the Release store in `set_durable`. A thread that sees the LSN also
+        // sees what the flusher did before, such as entering the segment that holds it.
+        Lsn(self.durable.load(Ordering::Acquire))
+    }
+
+    /// Counts a sync. Flusher only.
+    pub(super) fn count_sync(&self) {
+        // Relaxed, here and in `syncs`: a counter that orders nothing.
+        self.syncs.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns how often a file of the log was synced for appenders: syncs that commits share.
     pub fn syncs(&self) -> u64 {
-        self.shared.syncs()
+        self.syncs.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn requested(&self) -> u64 {
+        // Relaxed: the fences in `sleep_unless` and `wake` ensure that the flusher does not sleep
+        // through a request.
+        self.requested.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if the ring is full enough for a write that nobody requested.
+    pub(super) fn is_half_full(&self, filled: u64) -> bool {
+        filled > self.ring.capacity() / 2
     }
 
     /// Requests that the log become durable up to `upto`, or up to its current end if that is less.
     /// Does not wait.
     pub fn request_flush(&self, upto: Lsn) {
-        self.shared.request(upto.0);
+        let upto = upto.0;
+        // Relaxed: the thread that stored the current value also wakes the flusher.
+        if upto <= self.requested.load(Ordering::Relaxed) {
+            return;
+        }
+        // A request above the reserved LSN could never be met.
+        let upto = upto.min(self.ring.reserved());
+        // Relaxed: see `requested`.
+        self.requested.fetch_max(upto, Ordering::Relaxed);
+        self.wake();
+    }
+
+    /// Wakes the flusher if it sleeps. Call this after the store that creates work for it.
+    pub(super) fn wake(&self) {
+        // SeqCst: pairs with the fence in `sleep_unless`; see there.
+        fence(Ordering::SeqCst);
+        // Relaxed: the fences order it. Only the flusher stores it.
+        if self.sleeping.load(Ordering::Relaxed) {
+            *self.rung.lock() = true;
+            self.rung.notify_one();
+        }
+    }
+
+    /// Parks the calling thread, which must be the flusher, until it is woken. Returns at once if
+    /// `work` returns true.
+    pub(super) fn sleep_unless(&self, work: impl Fn() -> bool) {
+        // Relaxed: the fence orders it before the check for work.
+        self.sleeping.store(true, Ordering::Relaxed);
+        // SeqCst: pairs with the fence in `wake`. The flusher stores `sleeping`, then checks for
+        // work. Another thread creates work (`request_flush`, `Ring::reserve`, `stop`), then loads
+        // `sleeping` in `wake`. Each has this fence in between. The thread whose fence comes later
+        // sees the other's store, so the flusher never sleeps while there is work. Without either
+        // fence both could miss.
+        fence(Ordering::SeqCst);
+        if !work() {
+            // The bell may have been rung after the check for work. It may also be left over from
+            // an earlier time when there was work.
+            let mut rung = self.rung.lock();
+            while !std::mem::take(&mut *rung) {
+                rung = self.rung.wait(rung);
+            }
+        }
+        // Relaxed: it only saves `wake` the ringing. A spurious wake-up is harmless.
+        self.sleeping.store(false, Ordering::Relaxed);
+    }
+
+    /// Asks all threads of the log to end.
+    pub(super) fn stop(&self) {
+        // Release: pairs with the Acquire in `stopping`. The fence in `wake` also orders it; see
+        // `sleep_unless`.
+        self.stopping.store(true, Ordering::Release);
+        self.wake();
+        self.room.wake();
+    }
+
+    pub(super) fn stopping(&self) -> bool {
+        // Acquire: pairs with the Release in `stop`. A thread that sees it also sees everything
+        // appended before.
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Marks the flusher as ended, and wakes all its waiters.
+    pub(super) fn close(&self) {
+        // Release: pairs with the Acquire in `closed`. We store it, then `wake_waiting` loads,
+        // after its fence, the number of threads waiting for space. A waiter counts itself, then,
+        // after a fence, loads this flag. One of the two sees the other.
+        self.closed.store(true, Ordering::Release);
+        self.ring.wake_waiting();
+        {
+            let _waiters = self.waiters.lock();
+            self.waiters.notify_all();
+        }
+        self.release_room();
+    }
+
+    /// Makes the log wait, from now on, for space for the next segment when even its reserve is
+    /// used up, instead of failing. Until then nobody depends on the log, and failing is clearer.
+    pub(crate) fn set_wait_for_space(&self) {
+        // Relaxed, here and in `waits_for_space`: it orders nothing.
+        self.waits_for_space.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn waits_for_space(&self) -> bool {
+        self.waits_for_space.load(Ordering::Relaxed)
+    }
+
+    /// Returns the reason if nothing will become durable any more.
+    pub(super) fn over(&self) -> Option<FailureReason> {
+        self.failure
+            .get()
+            .cloned()
+            .or_else(|| self.closed().then(|| (io::ErrorKind::Other, "the log is closed".into())))
+    }
+
+    fn closed(&self) -> bool {
+        // Acquire: pairs with the Release in `close`. The caller then also sees the last `durable`.
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Blocks until the ring has space up to `end`. Returns false if the log was closed first.
+    #[cold]
+    pub(super) fn wait_for_room(&self, end: u64, caller: &'static Location<'static>) -> bool {
+        RING.timed(caller, || self.ring.wait_for_room(end, || self.wake(), || self.closed()))
     }
 
     /// Returns when every record that ends at or before `lsn` is durable.
@@ -207,116 +294,117 @@ impl Wal {
     /// is above the end of the log.
     #[track_caller]
     pub fn wait_durable(&self, lsn: Lsn) -> io::Result<()> {
-        self.shared.wait_durable(lsn.0)
+        DURABLE.request();
+        if lsn <= self.durable() {
+            return Ok(());
+        }
+        let appended = self.appended();
+        if lsn > appended {
+            let message = format!("the log ends at {}, before {}", appended.0, lsn.0);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        self.request_flush(lsn);
+        DURABLE.timed(Location::caller(), || self.wait_until_durable(lsn))
     }
 
-    /// Registers a hook that the flusher calls each time after [`Wal::durable`] has grown. It
+    fn wait_until_durable(&self, lsn: Lsn) -> io::Result<()> {
+        let mut waiters = self.waiters.lock();
+        *waiters += 1;
+        let outcome = loop {
+            let closed = self.closed();
+            if lsn <= self.durable() {
+                break Ok(());
+            }
+            if let Some((kind, text)) = self.over().filter(|_| closed || self.failed().is_some()) {
+                break Err(io::Error::new(kind, text));
+            }
+            waiters = self.waiters.wait(waiters);
+        };
+        *waiters -= 1;
+        outcome
+    }
+
+    /// Publishes that everything before `lsn` is on disk. Called by the flusher only.
+    pub(super) fn set_durable(&self, lsn: u64) {
+        // Release: pairs with the Acquire load in `durable`.
+        self.durable.store(lsn, Ordering::Release);
+        // A waiter checks `durable` under the lock: either before our store, and then it is
+        // counted, or after it.
+        if *self.waiters.lock() > 0 {
+            self.waiters.notify_all();
+        }
+        for hook in self.durable_hooks.lock().iter() {
+            hook(Lsn(lsn));
+        }
+    }
+
+    /// Marks the log as failed, permanently. Called by the log's own threads.
+    pub(super) fn fail(&self, (kind, reason): FailureReason) {
+        // Hold the lock of the hooks, so that each hook is called exactly once.
+        let hooks = self.failed_hooks.lock();
+        if self.failed().is_some() {
+            return;
+        }
+        tracing::error!("the log has failed: {reason}");
+        let (_, reason) = self.failure.get_or_init(|| (kind, reason));
+        {
+            let _waiters = self.waiters.lock();
+            self.waiters.notify_all();
+        }
+        self.release_room();
+        for hook in hooks.iter() {
+            hook(reason);
+        }
+    }
+
+    /// Runs a thread of the log. A panic in it fails the log.
+    pub(super) fn or_fail(&self, doing: &str, work: impl FnOnce()) {
+        if let Err(message) = caught(work) {
+            self.fail((
+                io::ErrorKind::Other,
+                format!("a thread panicked while {doing}: {message}"),
+            ));
+        }
+    }
+
+    /// Returns why the log has failed, if it has.
+    pub fn failed(&self) -> Option<&str> {
+        self.failure.get().map(|(_, reason)| reason.as_str())
+    }
+
+    /// Registers a hook that the flusher calls each time after [`Log::durable`] has grown. It
     /// should be brief, because it delays the next group of commits. It must not register hooks.
-    pub fn on_durable(&self, hook: Box<dyn Fn(Lsn) + Send + Sync>) {
-        self.shared.on_durable(hook);
+    pub fn on_durable(&self, hook: DurableHook) {
+        self.durable_hooks.lock().push(hook);
     }
 
     /// Registers a hook that is called once if the log fails; at once if it has already failed. A
     /// failed log never becomes durable again: the process should stop and recover.
-    pub fn on_failed(&self, hook: Box<dyn Fn(&str) + Send + Sync>) {
-        self.shared.on_failed(hook);
-    }
-
-    /// Returns why the log has failed, if it has.
-    pub fn failed(&self) -> Option<String> {
-        self.shared.failure().map(str::to_owned)
+    pub fn on_failed(&self, hook: FailedHook) {
+        let mut hooks = self.failed_hooks.lock();
+        match self.failed() {
+            Some(reason) => hook(reason),
+            None => hooks.push(hook),
+        }
     }
 
     /// Removes or recycles the segments that contain nothing at or after `lsn`. Blocks; for the
     /// checkpointer.
     pub fn remove_before(&self, lsn: Lsn) -> io::Result<()> {
-        let removed = self.shared.segments.remove_before(lsn.0.min(self.shared.durable()));
-        self.shared.room.helped();
-        self.shared.release_room();
+        let removed = self.segments.remove_before(lsn.min(self.durable()).0);
+        self.room.helped();
+        self.release_room();
         removed
-    }
-
-    /// Returns true if a record of `bytes` bytes ([`record_size`](super::record_size), plus what it
-    /// reserves for its undo) can be appended without waiting for the disk and without using the
-    /// reserve. With `must`, half of the reserve may be used, too. A change that may wait or be
-    /// refused calls this before [`Wal::append`]; one that must append just appends.
-    #[inline]
-    pub fn has_room(&self, bytes: u64, must: bool) -> bool {
-        self.shared.has_room(bytes, must)
-    }
-
-    /// Calls `done` when [`Wal::has_room`] is or may be true: at once, or later on a thread of the
-    /// log, for which it must be brief. Calls it with an error if the log fails, is closed, or is
-    /// full: the disk has no space, and checkpoints do not free enough. With `must`, it keeps
-    /// waiting when the log is full.
-    #[track_caller]
-    pub fn when_room(&self, bytes: u64, must: bool, done: RoomDone) {
-        self.shared.when_room(bytes, must, done);
-    }
-
-    /// Changes a reservation of log space for undo from `old` to `new` bytes.
-    pub(crate) fn pledge(&self, old: u64, new: u64) {
-        self.shared.pledge(old, new);
-    }
-
-    /// Registers a hook that is called repeatedly while someone waits for space that the disk does
-    /// not have: a checkpoint may help. It must be brief.
-    pub fn on_short(&self, hook: Box<dyn Fn() + Send + Sync>) {
-        self.shared.room.on_short(hook);
-    }
-
-    /// Makes the log wait, from now on, for space for the next segment when even its reserve is
-    /// used up, instead of failing. Until then nobody depends on the log, and failing is clearer.
-    pub(crate) fn set_wait_for_space(&self) {
-        self.shared.set_wait_for_space();
     }
 
     /// Returns a reader of durable records, from later to earlier ones. It reads nothing before
     /// `from`; the log from there on must be kept while it is used.
     pub(crate) fn read_back(&self, from: Lsn) -> BackReader {
-        BackReader::new(self.shared.segments.source(), from, self.back_window)
+        BackReader::new(self.segments.source(), from, self.back_window)
     }
 
     /// Returns a reader of ranges of the log, usable while the log grows.
     pub(crate) fn span(&self) -> Span {
-        Span::new(self.shared.segments.source())
-    }
-
-    /// Makes everything appended durable, and ends the log's threads. Later appends are lost.
-    pub fn shutdown(&self) {
-        self.shared.stop();
-        let threads = std::mem::take(&mut *self.threads.lock());
-        for thread in threads {
-            // The last owner may be a hook on the flusher's own thread, which then ends by itself.
-            if thread.thread().id() != thread::current().id() && thread.join().is_err() {
-                tracing::error!("a thread of the log panicked");
-            }
-        }
-    }
-}
-
-impl WalBarrier for Wal {
-    fn ensure_durable(&self, lsn: Lsn) -> io::Result<()> {
-        self.wait_durable(lsn)
-    }
-
-    fn durable(&self) -> Lsn {
-        Wal::durable(self)
-    }
-
-    fn when_room(&self, bytes: u64, must: bool, done: RoomDone) {
-        Wal::when_room(self, bytes, must, done);
-    }
-
-    /// A caller that sees a record's end here sees what its appender did before: `Ring::reserved`
-    /// is the Acquire side of the Release in `Ring::reserve`.
-    fn appended(&self) -> Lsn {
-        Wal::appended(self)
-    }
-}
-
-impl Drop for Wal {
-    fn drop(&mut self) {
-        self.shutdown();
+        Span::new(self.segments.source())
     }
 }

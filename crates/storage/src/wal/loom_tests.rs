@@ -14,11 +14,11 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::flusher::{self, Pace};
+use super::log::Log;
 use super::record::{self, HEADER, Header};
 use super::ring::Ring;
 use super::room::SpaceWaits;
 use super::segments::{Segments, Tail};
-use super::shared::Shared;
 use super::{LOG_START, Wal, WalConfig, WalReader, record_size};
 
 const SEGMENT: u64 = 4096;
@@ -113,11 +113,11 @@ fn log(capacity: usize) -> (MemDisk, std::sync::Arc<Wal>) {
     let segments =
         Segments::open(shared_disk, "wal".into(), SEGMENT, tail, 4).expect("a disk in order");
     let file = segments.enter(0).expect("the first segment");
-    let shared =
-        std::sync::Arc::new(Shared::new(capacity, LOG_START.0, segments, SpaceWaits::default()));
+    let log = Log::new(capacity, LOG_START.0, segments, SpaceWaits::default(), 4096);
+    let log = std::sync::Arc::new(log);
     let flusher =
-        flusher::spawn(shared.clone(), file, Pace::new(usize::MAX, u64::MAX)).expect("a thread");
-    (disk, std::sync::Arc::new(Wal::of(shared, vec![flusher], 4096)))
+        flusher::spawn(log.clone(), file, Pace::new(usize::MAX, u64::MAX)).expect("a thread");
+    (disk, std::sync::Arc::new(Wal::of(log, vec![flusher])))
 }
 
 /// Returns what is certain to survive a crash now: the first bytes of the log's records, in order.

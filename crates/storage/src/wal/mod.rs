@@ -1,39 +1,39 @@
 //! The write-ahead log: one per node, shared by all partitions.
 //!
-//! An [`Lsn`] is a byte offset in an endless log, divided into `segment` files. [`Wal::append`]
+//! An [`Lsn`] is a byte offset in an endless log, divided into `segment` files. [`Log::append`]
 //! reserves a range with one atomic add and fills it in an in-memory `ring`. The `flusher` writes
 //! and syncs in groups. [`WalReader`] reads the log after a crash. Formats: `record`, `segment`.
 //!
 //! Invariants
 //! 1. Records are contiguous from [`LOG_START`] on; each starts at a multiple of 8.
-//! 2. [`Wal::durable`] only grows, and is never above what a sync has confirmed.
+//! 2. [`Log::durable`] only grows, and is never above what a sync has confirmed.
 //! 3. After a crash the reader returns every durable record, in order, and then any number of the
 //!    records that followed, without a gap.
 //! 4. A record that the reader did not return is not returned after later crashes either.
 //!
-//! Locking: appending takes no lock; see `ring` and `shared` for wake-ups.
+//! Locking: appending takes no lock; see `ring` and `log` for wake-ups.
 
 mod back;
 mod flusher;
 mod log;
 #[cfg(all(test, loom))]
 mod loom_tests;
+mod open;
 mod reader;
 mod record;
 mod ring;
 mod room;
 mod segment;
 mod segments;
-mod shared;
 mod span;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
 pub(crate) use back::BackReader;
-pub use log::{Wal, WalConfig};
+pub use log::{DURABLE, Log};
+pub use open::{Wal, WalConfig};
 pub use reader::{WalEntry, WalError, WalReader};
 pub use room::SpaceWaits;
-pub use shared::DURABLE;
 pub(crate) use span::{Restored, Span};
 
 use clearway_types::Lsn;

@@ -63,7 +63,7 @@ impl From<io::Error> for WalError {
 pub struct WalEntry<'a> {
     /// The record's start.
     pub start: Lsn,
-    /// The record's end, where the next one starts: what [`Wal::append`](super::Wal::append)
+    /// The record's end, where the next one starts: what [`Log::append`](super::Log::append)
     /// returned.
     pub end: Lsn,
     /// The appended bytes.

@@ -74,7 +74,7 @@ impl Ring {
     /// Returns the end of the last reserved record.
     pub(super) fn reserved(&self) -> u64 {
         // Acquire: pairs with the AcqRel in `reserve`. A thread that sees a record's end sees what
-        // its appender did before. The fences in `Shared::sleep_unless` and `wake` ensure that the
+        // its appender did before. The fences in `Log::sleep_unless` and `wake` ensure that the
         // flusher does not sleep while the ring is full.
         self.reserved.load(Ordering::Acquire)
     }

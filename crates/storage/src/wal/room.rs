@@ -33,7 +33,7 @@ use clearway_latch::{CachePadded, Monitor, MonitorGuard};
 use clearway_sync::atomic::{AtomicU64, Ordering};
 use clearway_sync::time::{Duration, Instant};
 
-use super::shared::{HOOKS, Shared};
+use super::log::{HOOKS, Log};
 
 /// How long the log waits for space on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,11 +135,6 @@ impl Room {
         self.state.notify_all();
     }
 
-    /// See [`Wal::on_short`](super::Wal::on_short).
-    pub(super) fn on_short(&self, hook: Box<dyn Fn() + Send + Sync>) {
-        self.short_hooks.lock().push(hook);
-    }
-
     fn wait_for_news(&self, limit: Option<Duration>) {
         let mut state = self.state();
         match limit {
@@ -192,7 +187,7 @@ impl Room {
     }
 }
 
-impl Shared {
+impl Log {
     fn has_room_on_disk(&self, bytes: u64, must: bool) -> bool {
         let kept = if must { self.room.reserve / 2 } else { self.room.reserve };
         // Relaxed: invariant 1 allows for concurrent changes.
@@ -208,18 +203,24 @@ impl Shared {
         self.ring.filled_to(self.ring.reserved_about() + bytes) <= capacity - capacity / 4
     }
 
-    /// See [`Wal::has_room`](super::Wal::has_room).
+    /// Returns true if a record of `bytes` bytes ([`record_size`](super::record_size), plus what it
+    /// reserves for its undo) can be appended without waiting for the disk and without using the
+    /// reserve. With `must`, half of the reserve may be used, too. A change that may wait or be
+    /// refused calls this before [`Log::append`]; one that must append just appends.
     #[inline]
-    pub(super) fn has_room(&self, bytes: u64, must: bool) -> bool {
+    pub fn has_room(&self, bytes: u64, must: bool) -> bool {
         ROOM.request();
         self.has_room_on_disk(bytes, must)
             && self.has_room_in_ring(bytes)
-            && self.failure().is_none()
+            && self.failed().is_none()
     }
 
-    /// See [`Wal::when_room`](super::Wal::when_room).
+    /// Calls `done` when [`Log::has_room`] is or may be true: at once, or later on a thread of the
+    /// log, for which it must be brief. Calls it with an error if the log fails, is closed, or is
+    /// full: the disk has no space, and checkpoints do not free enough. With `must`, it keeps
+    /// waiting when the log is full.
     #[track_caller]
-    pub(super) fn when_room(&self, bytes: u64, must: bool, done: RoomDone) {
+    pub fn when_room(&self, bytes: u64, must: bool, done: RoomDone) {
         let waiter = Waiter { bytes, must, done, wait: ROOM.wait(Location::caller()) };
         {
             let mut state = self.room.state();
@@ -230,7 +231,7 @@ impl Shared {
             self.room.waiting.fetch_add(1, Ordering::SeqCst);
         }
         // The flusher does not drain a ring that is less than half full without a request.
-        self.request(self.ring.reserved());
+        self.request_flush(self.appended());
         // SeqCst: pairs with the `fetch_sub` in `release_room`, which another thread may have run.
         self.release_room();
         if self.room.waiting.load(Ordering::SeqCst) > 0 {
@@ -280,8 +281,14 @@ impl Shared {
         }
     }
 
-    /// Changes a reservation from `old` to `new` bytes.
-    pub(super) fn pledge(&self, old: u64, new: u64) {
+    /// Registers a hook that is called repeatedly while someone waits for space that the disk does
+    /// not have: a checkpoint may help. It must be brief.
+    pub fn on_short(&self, hook: Box<dyn Fn() + Send + Sync>) {
+        self.room.short_hooks.lock().push(hook);
+    }
+
+    /// Changes a reservation of log space for undo from `old` to `new` bytes.
+    pub(crate) fn pledge(&self, old: u64, new: u64) {
         if new >= old {
             // Relaxed: see `has_room_on_disk`.
             self.room.pledged.fetch_add(new - old, Ordering::Relaxed);
@@ -302,7 +309,7 @@ impl Shared {
 
     /// Makes segments as they are wanted, until the log stops or has failed.
     pub(super) fn keep_making_segments(&self) {
-        let over = || self.stopping() || self.failure().is_some();
+        let over = || self.stopping() || self.failed().is_some();
         while !over() {
             let made = self.segments.make_ahead(self.wanted(), &over);
             let mut again = None;

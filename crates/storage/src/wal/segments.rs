@@ -128,7 +128,7 @@ impl Segments {
     fn grow(&self, state: &mut State) {
         state.next += self.size;
         // SeqCst: pairs as Release with the Acquire in `limit`, and takes part in the single order
-        // that `Shared::when_room` needs.
+        // that `Log::when_room` needs.
         self.limit.store(state.next, Ordering::SeqCst);
     }
 

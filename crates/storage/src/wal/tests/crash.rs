@@ -162,7 +162,7 @@ fn log_read_after_a_kill_is_made_durable() {
         let disk = MemDisk::new();
         let (fake, control) = controlled(disk.clone());
         let wal = Wal::open(fake, small(), Lsn(0)).unwrap();
-        wal.shared.segments.make_ahead(0, &|| false).unwrap();
+        wal.segments.make_ahead(0, &|| false).unwrap();
         control.fail(true);
         let appended = wal.append(&[&payload(1, 1500)]);
         assert!(wal.wait_durable(appended).is_err());
@@ -205,7 +205,7 @@ fn tail_of_a_failed_sync_is_rewritten() {
         let disk = MemDisk::new();
         let wal = open(&disk, Lsn(0));
         // So that the segment maker has nothing left to sync.
-        wal.shared.segments.make_ahead(0, &|| false).unwrap();
+        wal.segments.make_ahead(0, &|| false).unwrap();
         wal.wait_durable(wal.append(&[&payload(0, 300)])).unwrap();
         fail_a_sync(&disk, seed);
         let appended = wal.append(&[&payload(1, 1500)]);

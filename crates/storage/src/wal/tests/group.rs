@@ -22,7 +22,7 @@ fn waiting_commits_share_a_sync() {
     let wal = Wal::open(disk, roomy(), Lsn(0)).unwrap();
     // The second segment is made ahead at some point. Wait for it, so that its sync is not counted
     // below.
-    wal.shared.segments.make_ahead(0, &|| false).unwrap();
+    wal.segments.make_ahead(0, &|| false).unwrap();
     control.hold(true);
     let first = wal.append(&[b"first"]);
     wal.request_flush(first);
@@ -51,7 +51,7 @@ fn waiting_commits_share_a_sync() {
 fn only_requests_cause_syncs() {
     let (disk, control) = controlled(MemDisk::new());
     let wal = Wal::open(disk, roomy(), Lsn(0)).unwrap();
-    wal.shared.segments.make_ahead(0, &|| false).unwrap();
+    wal.segments.make_ahead(0, &|| false).unwrap();
     let before = control.ended();
     let mut end = Lsn(0);
     for n in 0..100 {
@@ -90,7 +90,7 @@ fn hooks_see_every_durable_advance() {
 fn a_failed_sync_is_final() {
     let (disk, control) = controlled(MemDisk::new());
     let wal = Wal::open(disk, small(), Lsn(0)).unwrap();
-    wal.shared.segments.make_ahead(0, &|| false).unwrap();
+    wal.segments.make_ahead(0, &|| false).unwrap();
     let kept = wal.append(&[b"kept"]);
     wal.wait_durable(kept).unwrap();
     let calls = Arc::new(AtomicU64::new(0));
@@ -108,7 +108,7 @@ fn a_failed_sync_is_final() {
     control.fail(false);
     wal.on_failed(count(&calls));
     // A segment that was being made is finished or abandoned now; no other one is started.
-    wal.shared.segments.make_ahead(0, &|| true).unwrap();
+    wal.segments.make_ahead(0, &|| true).unwrap();
     let syncs = control.ended();
     for n in 0..1000 {
         let end = wal.append(&[&payload(n, 100)]);

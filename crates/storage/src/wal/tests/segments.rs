@@ -65,7 +65,7 @@ fn crash_while_recycling_loses_nothing() {
             let wal = open(&disk, Lsn(0));
             let from = *fill(&wal, 0..340).last().unwrap();
             fill(&wal, 1000..1030);
-            wal.shared.segments.make_ahead(0, &|| false).unwrap();
+            wal.segments.make_ahead(0, &|| false).unwrap();
             disk.fail_after(granted);
             let removed = wal.remove_before(from);
             let disk_after = disk.crash(seed);
