@@ -1,15 +1,11 @@
 //! The arithmetic of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014). A generator adds [`GAMMA`] to
-//! its state and returns the state's [`mix`].
+//! its state and returns the state's [`mix`], which is uniformly distributed over successive
+//! states.
+
+pub use clearway_types::hash::split_mix as mix;
 
 /// What a generator adds to its state for each number.
 pub const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// Returns the number of a state: uniformly distributed over successive states.
-pub const fn mix(state: u64) -> u64 {
-    let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
 
 /// Scales a uniform number to one below `bound`; to 0 if `bound` is 0. The bias is below
 /// `bound` / 2^64.

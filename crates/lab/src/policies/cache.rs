@@ -152,8 +152,7 @@ impl Cache {
 
     #[inline]
     fn bucket(&self, key: u64) -> usize {
-        // Fibonacci hashing, as in the pool's page table.
-        (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
+        (PageId::from_u64(key).hash_bits() >> self.shift) as usize
     }
 
     /// Returns true if the key is in its chain. Requires the chain's latch.

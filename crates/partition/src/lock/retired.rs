@@ -33,6 +33,7 @@ use super::scope::Place;
 use super::spans::Keys;
 use super::table::{LockTable, Request, ScopeId};
 use super::{Mode, Target};
+use clearway_types::hash::{FNV1A_EMPTY, fnv1a};
 use clearway_types::{TreeId, TxnId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -55,9 +56,8 @@ pub(super) struct Heat {
 
 impl Heat {
     fn place(&mut self, tree: TreeId, key: &[u8]) -> &mut (u64, u32, u32) {
-        // FNV-1a; any hash would do.
-        let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        let hash = tree.0.to_le_bytes().iter().chain(key).fold(0xcbf2_9ce4_8422_2325, step);
+        // Any hash would do.
+        let hash = fnv1a(fnv1a(FNV1A_EMPTY, &tree.0.to_le_bytes()), key);
         self.places.resize(PLACES, (0, 0, 0));
         let place = &mut self.places[hash as usize % PLACES];
         if place.0 != hash {

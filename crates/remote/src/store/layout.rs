@@ -14,6 +14,7 @@
 //! | bits 1 to 63 | [`RowClient::attempt`](crate::RowClient::attempt) of the last transaction that changed an entry |
 
 use crate::{Buckets, LogLayout, Mode, Owner, RowId, Table, WorkerLimits};
+use clearway_env::split_mix;
 use std::num::NonZeroU64;
 
 /// Number of buckets that may contain a key: its home bucket and the following ones. An insert that
@@ -80,7 +81,7 @@ impl StoreLayout {
 
     /// Returns the bucket that is searched for a key after `probe` others.
     pub(crate) fn bucket(&self, key: StoreKey, probe: u32, owners: usize) -> Bucket {
-        let hash = mix(key.get());
+        let hash = split_mix::mix(key.get());
         let owner = (hash >> 32) % owners as u64;
         let home = (hash & u64::from(u32::MAX)) % u64::from(self.buckets);
         Bucket {
@@ -110,11 +111,4 @@ impl StoreLayout {
 pub(crate) struct Bucket {
     pub owner: u32,
     pub number: u32,
-}
-
-/// Hashes a key with the finalizer of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
-fn mix(key: u64) -> u64 {
-    let key = (key ^ key >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let key = (key ^ key >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    key ^ key >> 31
 }

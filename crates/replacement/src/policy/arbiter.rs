@@ -55,6 +55,7 @@
 use super::list::{ListId, Lists};
 use super::shadow::Shadow;
 use super::{Policy, PolicyKind, Probe, ensure, propose};
+use clearway_types::hash::murmur_mix;
 use clearway_types::{FrameId, PageId};
 
 /// The list of strangers; the frame that became one first is at the front.
@@ -433,10 +434,7 @@ fn filled(kind: PolicyKind, places: u32, pages: &[PageId]) -> Shadow {
     shadow
 }
 
-/// Selects the pages in the sample (the finaliser of MurmurHash3). Independent of the hash of
-/// directory look-ups.
+/// Selects the pages in the sample. Independent of the hash of directory look-ups.
 fn hash(page: PageId) -> u64 {
-    let mixed = (page.to_u64() ^ (page.to_u64() >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    let mixed = (mixed ^ (mixed >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-    mixed ^ (mixed >> 33)
+    murmur_mix(page.to_u64())
 }

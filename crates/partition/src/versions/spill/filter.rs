@@ -6,6 +6,8 @@
 //! Source: B. H. Bloom, Communications of the ACM 13(7), 1970; two hashes generate all others
 //! (Kirsch and Mitzenmacher, ESA 2006).
 
+use clearway_types::hash::{FNV1A_EMPTY, fnv1a, split_mix};
+
 /// Bits per key; the false-positive rate is about 1 %.
 const BITS: usize = 10;
 
@@ -15,14 +17,10 @@ const PROBES: u64 = 6;
 /// The filter; see the module.
 pub(super) struct Filter(Box<[u64]>);
 
-/// Returns a key's hash in a filter: FNV-1a with the finalizer of SplitMix64.
+/// Returns a key's hash in a filter. It is independent of the hash that chooses the key's
+/// partition: the keys of a partition agree in some of that hash's bits.
 pub(super) fn hash(key: &[u8]) -> u64 {
-    let fnv = key.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    let mixed = (fnv ^ (fnv >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
+    split_mix(fnv1a(FNV1A_EMPTY, key))
 }
 
 impl Filter {
@@ -65,5 +63,10 @@ mod tests {
         let wrong = (1000..11_000).filter(|n| filter.may_have(of(*n))).count();
         assert!(wrong < 300, "{wrong} of 10,000");
         assert!(!Filter::new(&[]).may_have(of(1)));
+    }
+
+    #[test]
+    fn the_hash_is_the_same_in_every_release() {
+        assert_eq!(hash(b"foobar"), 0x404d_a9e3_b740_78c2);
     }
 }
