@@ -2,7 +2,7 @@
 //!
 //! Logic receives its environment through the traits here. So the same code runs on the operating
 //! system ([`OsDisk`], [`DirectDisk`], [`OsClock`], [`OsEntropy`]) and in a test that replays a
-//! seed (`testkit::MemDisk`, [`ManualClock`], [`SeededEntropy`]). Every call on a disk may block,
+//! seed (`testkit::MemDisk`, `testkit::ManualClock`, [`SeededEntropy`]). Every call on a disk may block,
 //! so only I/O threads and start-up code make them.
 
 mod clock;
@@ -22,7 +22,7 @@ pub mod split_mix;
 #[cfg(test)]
 mod test_files;
 
-pub use clock::{Clock, ManualClock, OsClock};
+pub use clock::{Clock, OsClock};
 pub use direct::DirectDisk;
 pub use disk::{Disk, DiskLock, File, Open, is_full};
 pub use entropy::{Entropy, OsEntropy, SeededEntropy};

@@ -1,12 +1,14 @@
 //! Faults that need a disk or clock of the test's own: failing syncs, a clock that is set back.
 
 use crate::place::LIMIT;
-use clearway_env::{Clock, Disk, ManualClock, OsClock};
+use clearway_env::{Clock, Disk, OsClock};
 use clearway_harness::Endpoint;
 use clearway_harness::client::{PgClient, QueryError};
 use clearway_server::exit::{ExitCode, ExitFailure};
 use clearway_server::{Config, Server, World};
-use clearway_testkit::{FOR_EVER, Fault, FaultPlan, FaultZone, MemDisk, OpKind, Role, When};
+use clearway_testkit::{
+    FOR_EVER, Fault, FaultPlan, FaultZone, ManualClock, MemDisk, OpKind, Role, When,
+};
 use std::sync::Arc;
 // Relaxed throughout: counters and flags. Joins, mutexes and sockets order everything else.
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

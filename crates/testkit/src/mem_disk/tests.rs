@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::*;
-use clearway_env::{Clock, ManualClock};
+use crate::ManualClock;
+use clearway_env::Clock;
 
 fn kind<T>(result: io::Result<T>) -> Option<ErrorKind> {
     result.err().map(|error| error.kind())
