@@ -8,7 +8,7 @@ use clearway_coordinator::{CheckReport, Client, Engine, Port, Step};
 use clearway_ir::program::Env;
 use clearway_ir::statement::{Maintain, TxnOptions};
 use clearway_ir::{Distribution, Plan, Statement};
-use clearway_testkit::MemDisk;
+use clearway_testkit::{MemDisk, Rng};
 use clearway_types::{SqlError, SqlState};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,13 +17,14 @@ const PARTITIONS: u16 = 4;
 const IDS: i32 = 12;
 const EMAILS: i32 = 16;
 
-struct Random(u64);
+struct Random(Rng);
 
 impl Random {
+    fn new(seed: u64) -> Self {
+        Self(Rng::new(seed))
+    }
     fn below(&mut self, n: i32) -> i32 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) % n as u64) as i32
+        self.0.below(n as u64) as i32
     }
     fn email(&mut self) -> Option<i32> {
         Some(self.below(EMAILS)).filter(|_| self.below(8) > 0)
@@ -194,7 +195,7 @@ fn against_the_model(distribution: &Distribution, seed: u64) {
     let engine = open(&MemDisk::new(), PARTITIONS, 1);
     let mut worker = Worker::new(&engine, 0);
     let users = Users::create(&mut worker, distribution.clone());
-    let mut r = Random(seed);
+    let mut r = Random::new(seed);
     let mut model = Rows::new();
     let one = |worker: &mut Worker, model: &mut Rows, r: &mut Random| -> bool {
         let stmt = Stmt::random(r);
@@ -273,7 +274,7 @@ impl Session {
         let client = Client::new(port, number);
         Self {
             client,
-            random: Random(seed),
+            random: Random::new(seed),
             left,
             script: VecDeque::new(),
             reads: false,
@@ -434,7 +435,7 @@ fn rows_and_global_indexes_agree_after_a_crash() {
         worker
             .plain(Statement::Maintain { kind: Maintain::Checkpoint, skipped: Vec::new() })
             .unwrap();
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         disk.fail_after(disk.operations() + 20 + random.below(400) as u64);
         let (committed, _) = crowds(&engine, &users, 100_000, seed);
         assert!(
