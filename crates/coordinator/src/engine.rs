@@ -439,8 +439,9 @@ impl Engine {
         )
     }
     /// Runs `f` while this thread holds the partition's baton. Messages to the partition wait
-    /// meanwhile, and its home worker handles them afterwards. For tests of what happens while a
-    /// partition is busy.
+    /// meanwhile, and its home worker handles them afterwards. Only for this crate's tests: no
+    /// other way to keep a partition busy is deterministic.
+    #[doc(hidden)]
     pub fn while_busy<R>(&self, partition: PartitionId, f: impl FnOnce() -> R) -> R {
         let (result, more) = self.partitions[usize::from(partition.0)].with_exclusive(|_| f());
         if more {
