@@ -129,13 +129,6 @@ impl PgClient {
         }
     }
 
-    /// Sends a COPY FROM STDIN with its data and waits for the answer.
-    pub fn copy_in(&mut self, sql: &str, data: &[u8]) -> Result<Answer, QueryError> {
-        self.send(sql)?;
-        self.send_copy_data(data)?;
-        self.read_to_ready()
-    }
-
     fn send_copy_data(&mut self, data: &[u8]) -> Result<(), QueryError> {
         let mut message = vec![b'd'];
         message.extend_from_slice(&(data.len() as u32 + 4).to_be_bytes());
