@@ -66,11 +66,7 @@ pub(crate) fn index(c: &mut Cursor<'_>, unique: bool) -> SqlResult<Kind> {
 
 /// Parses CREATE TABLE. sqlparser gets it without UNLOGGED (all tables are logged) and without the
 /// clauses after the column list.
-pub(crate) fn table(
-    c: &mut Cursor<'_>,
-    create: &[TokenWithSpan],
-    _unlogged: bool,
-) -> SqlResult<Kind> {
+pub(crate) fn table(c: &mut Cursor<'_>, create: &[TokenWithSpan]) -> SqlResult<Kind> {
     let head = c.rest();
     c.next();
     c.accept(&["if", "not", "exists"]);

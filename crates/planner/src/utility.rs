@@ -381,12 +381,12 @@ fn create(c: &mut Cursor<'_>) -> SqlResult<Option<Kind>> {
             return Err(c.unsupported("a temporary table"));
         }
     }
-    let unlogged = c.accept(&["unlogged"]);
+    c.accept(&["unlogged"]);
     if !c.is("table") {
         *c = start;
         return Ok(None);
     }
-    create::table(c, &start.rest()[..1], unlogged).map(Some)
+    create::table(c, &start.rest()[..1]).map(Some)
 }
 
 /// Returns the word in lower case, or an empty string if it is something else, or quoted.
