@@ -16,7 +16,7 @@ use crate::tag::Tag;
 use clearway_ir::statement::Backup;
 use clearway_latch::lockstat::Class;
 use clearway_latch::{Monitor, MonitorGuard};
-use clearway_storage::backup::{BackupReport, Progress};
+use clearway_storage::backup::{BackupProgress, BackupReport};
 use clearway_sync::panics::caught;
 use clearway_sync::thread;
 use clearway_sync::time::{Duration, Instant};
@@ -33,7 +33,7 @@ const NOTICE_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Default)]
 struct State {
     cancelled: bool,
-    progress: Option<Progress>,
+    progress: Option<BackupProgress>,
     result: Option<Result<BackupReport, SqlError>>,
 }
 
@@ -94,7 +94,7 @@ pub(crate) async fn run(core: &Rc<Core>, backup: &Backup) -> Result<Outcome, Sto
             core.cancel_again(e);
         }
         let mut state = job.state();
-        if let Some(Progress { done, total }) = state.progress.take() {
+        if let Some(BackupProgress { done, total }) = state.progress.take() {
             core.notice(SqlState::SUCCESSFUL_COMPLETION, format!("{done} of {total} bytes copied"));
         }
         state.result.take().map_or(Poll::Pending, Poll::Ready)
@@ -116,7 +116,7 @@ fn start(core: &Rc<Core>, job: Arc<Job>, target: PathBuf, pace: Pace) -> Result<
     let (engine, waker) = (core.engine().clone(), core.port.waker(core.token));
     let work = move || {
         let mut noticed = Instant::now();
-        let mut step = |progress: Progress| {
+        let mut step = |progress: BackupProgress| {
             let wait = pace.wait(progress.done);
             // Also before a long pause.
             if noticed.elapsed() + wait.unwrap_or_default() >= NOTICE_INTERVAL {

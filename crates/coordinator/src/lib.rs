@@ -73,7 +73,7 @@ pub use whole::{Whole, reach};
 pub use clearway_partition::Limits;
 /// A check's options and findings.
 pub use clearway_storage::check::{
-    CheckOptions, FINDINGS, Finding, FindingSeverity, Progress, Report,
+    CheckOptions, CheckProgress, FINDINGS, Finding, FindingSeverity, Report,
 };
 /// The wait class of replies that wait for the log.
 pub use clearway_storage::wal::DURABLE;

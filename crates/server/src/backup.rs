@@ -5,7 +5,7 @@ use crate::client::Reply;
 use crate::config::Size;
 use crate::control;
 use crate::exit::{ExitCode, ExitFailure};
-use clearway_coordinator::copy_of::{self, BackupError, BackupReport, Progress};
+use clearway_coordinator::copy_of::{self, BackupError, BackupProgress, BackupReport};
 use clearway_coordinator::{OpenError, Pace};
 use clearway_env::{Disk, OsDisk};
 use clearway_types::{Lsn, SqlError, SqlState};
@@ -32,7 +32,7 @@ impl ProgressPrinter {
         Self { what, last: Instant::now() }
     }
 
-    fn step(&mut self, progress: Progress) {
+    fn step(&mut self, progress: BackupProgress) {
         if self.last.elapsed() >= INTERVAL {
             self.last = Instant::now();
             eprintln!("{}: {} of {}", self.what, size(progress.done), size(progress.total));

@@ -3,7 +3,7 @@
 use crate::cli::CheckFlags;
 use crate::exit::ExitFailure;
 use clearway_coordinator::{
-    CheckOptions, CheckReport, FINDINGS, Finding, OpenError, OpenErrorKind, Progress,
+    CheckOptions, CheckProgress, CheckReport, FINDINGS, Finding, OpenError, OpenErrorKind,
 };
 use clearway_env::{Disk, File, Open, OsDisk};
 use std::io;
@@ -22,13 +22,13 @@ struct ProgressPrinter {
     last: Instant,
 }
 
-impl Progress for ProgressPrinter {
+impl CheckProgress for ProgressPrinter {
     fn pages(&mut self, done: u64, of: u64) {
         if self.last.elapsed() < INTERVAL {
             return;
         }
         self.last = Instant::now();
-        // Each page is counted twice; see `Progress`.
+        // Each page is counted twice; see `CheckProgress`.
         let rate = (done * PAGE) as f64 / self.began.elapsed().as_secs_f64() / f64::from(1 << 20);
         eprintln!("checked: {} of {} pages ({:.0} MiB/s)", done / 2, of / 2, rate);
     }

@@ -41,10 +41,10 @@ pub enum Startup<'a> {
     },
 }
 
-/// A length that no first packet has: the peer speaks another protocol and, as in PostgreSQL, gets
-/// no answer.
+/// The first packet has a length that none has: the peer speaks another protocol and, as in
+/// PostgreSQL, gets no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadLength;
+pub struct BadStartupPacket;
 
 /// A packet and its length in the buffer.
 pub type Packet<'a> = (Startup<'a>, usize);
@@ -59,11 +59,11 @@ pub fn startup(
     input: &[u8],
     asked_ssl: bool,
     asked_gss: bool,
-) -> Result<Option<SqlResult<Packet<'_>>>, BadLength> {
+) -> Result<Option<SqlResult<Packet<'_>>>, BadStartupPacket> {
     let Some(head) = input.first_chunk::<4>() else { return Ok(None) };
     let len = u32::from_be_bytes(*head) as usize;
     if !(8..=MAX_STARTUP).contains(&len) {
-        return Err(BadLength);
+        return Err(BadStartupPacket);
     }
     let Some((code, rest)) = input.get(4..len).and_then(<[u8]>::split_first_chunk::<4>) else {
         return Ok(None);
@@ -76,7 +76,7 @@ pub fn startup(
                 pid: i32::from_be_bytes(*pid),
                 secret: i32::from_be_bytes(*secret),
             }),
-            _ => return Err(BadLength),
+            _ => return Err(BadStartupPacket),
         },
         version if version & 0xffff_0000 == PROTOCOL_3 => parameters(rest)
             .map(|parameters| Startup::Session { minor: version as u16, parameters }),
@@ -132,8 +132,8 @@ mod tests {
             read,
             Startup::Session { minor: 0, parameters: vec![("user", "me"), ("database", "d")] }
         );
-        assert_eq!(startup(&[0, 0, 0, 7, 0, 0, 0], false, false), Err(BadLength));
-        assert_eq!(startup(&[0xff; 9], false, false), Err(BadLength));
+        assert_eq!(startup(&[0, 0, 0, 7, 0, 0, 0], false, false), Err(BadStartupPacket));
+        assert_eq!(startup(&[0xff; 9], false, false), Err(BadStartupPacket));
         for (bytes, asked) in [([0, 0, 0, 8, 0, 2, 0, 0], false), (ssl, true)] {
             assert!(matches!(
                 startup(&bytes, asked, false),

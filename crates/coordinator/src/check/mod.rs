@@ -15,7 +15,7 @@ use crate::catalog_rows::{self, CATALOG_TREE};
 use clearway_env::Disk;
 use clearway_ir::TableDef;
 use clearway_storage::OpenError;
-use clearway_storage::check::{CheckOptions, Checker, FindingSeverity, Progress, Report};
+use clearway_storage::check::{CheckOptions, CheckProgress, Checker, FindingSeverity, Report};
 use clearway_types::{PartitionId, TreeId};
 use rows::Rows;
 use std::collections::HashSet;
@@ -47,7 +47,7 @@ pub fn check(
     disk: Arc<dyn Disk>,
     dir: &Path,
     options: CheckOptions,
-    progress: &mut dyn Progress,
+    progress: &mut dyn CheckProgress,
 ) -> Result<CheckReport, OpenError> {
     let checker = Checker::open(disk, dir, options, progress)?;
     let mut check = Check { checker, progress, tables: Vec::new(), report: CheckReport::default() };
@@ -59,7 +59,7 @@ pub fn check(
 
 struct Check<'p> {
     checker: Checker,
-    progress: &'p mut dyn Progress,
+    progress: &'p mut dyn CheckProgress,
     tables: Vec<Arc<TableDef>>,
     report: CheckReport,
 }

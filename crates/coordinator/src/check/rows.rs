@@ -2,7 +2,7 @@
 //! entries of each index.
 
 use clearway_ir::{TableDef, global_index};
-use clearway_storage::check::{Entry, shown_key};
+use clearway_storage::check::{TreeEntry, shown_key};
 use clearway_types::row::RowBuilder;
 use clearway_types::{DatumRef, PartitionId, RowView, SqlResult, SqlType, TreeId, hash};
 use std::collections::HashMap;
@@ -101,7 +101,7 @@ impl Rows {
     }
 
     /// Counts an entry, and returns what is wrong with it on its own.
-    pub(super) fn see(&mut self, entry: Entry<'_>) -> Option<String> {
+    pub(super) fn see(&mut self, entry: TreeEntry<'_>) -> Option<String> {
         match *self.roles.get(&entry.tree)? {
             Role::Rows(t) => {
                 self.count += 1;
@@ -131,7 +131,7 @@ impl Rows {
         }
     }
 
-    fn row(&mut self, t: usize, table: &TableDef, entry: Entry<'_>) -> Result<(), String> {
+    fn row(&mut self, t: usize, table: &TableDef, entry: TreeEntry<'_>) -> Result<(), String> {
         let row = RowView::new(entry.value);
         form(table, row, &mut self.buffer)?;
         let text = |error: clearway_types::SqlError| error.message().to_owned();

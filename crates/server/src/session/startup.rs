@@ -7,7 +7,7 @@ use clearway_ir::Zone;
 use clearway_ir::value::parse_text;
 use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
 use clearway_wire::backend;
-use clearway_wire::startup::{BadLength, Startup, startup};
+use clearway_wire::startup::{BadStartupPacket, Startup, startup};
 
 /// Requests for encryption so far: each kind is allowed once.
 #[derive(Default)]
@@ -23,7 +23,7 @@ impl Session {
         let (packet, len) = match startup(bytes, self.login.asked.ssl, self.login.asked.gss) {
             Ok(Some(packet)) => packet?,
             Ok(None) => return Ok(0),
-            Err(BadLength) => {
+            Err(BadStartupPacket) => {
                 self.end_of_input(cx);
                 return Ok(bytes.len());
             }

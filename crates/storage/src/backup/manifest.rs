@@ -30,7 +30,7 @@ const SUM_LINE: &str = "sum ";
 
 /// A file of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct BackupFile {
     /// Path relative to the backup.
     pub name: String,
     /// Size in bytes.
@@ -57,7 +57,7 @@ pub struct Manifest {
     /// Segment size of the restored log, in bytes.
     pub segment_size: u64,
     /// The page file of each partition in order, then the log.
-    pub files: Vec<Entry>,
+    pub files: Vec<BackupFile>,
 }
 
 /// Returns the path of a partition's file in a backup.
@@ -100,7 +100,7 @@ impl Manifest {
             "{MAGIC} {VERSION}\nprogram {program}\npartitions {partitions}\nredo {redo}\nbegin {begin}\nend {end}\n\
              next-txn {next_txn}\nsegment-size {segment_size}\nblock {BLOCK}\n"
         );
-        for Entry { name, size, sums } in files {
+        for BackupFile { name, size, sums } in files {
             // Writing to a String cannot fail.
             let _ = writeln!(out, "file {name} {size}");
             for line in sums.chunks(A_LINE) {
@@ -201,7 +201,7 @@ impl Manifest {
     }
 }
 
-fn parse_file<'a>(lines: &mut impl Iterator<Item = &'a str>) -> Result<Entry, String> {
+fn parse_file<'a>(lines: &mut impl Iterator<Item = &'a str>) -> Result<BackupFile, String> {
     let text = value(lines, "file")?;
     let (name, size) = text.rsplit_once(' ').ok_or_else(|| format!("`file {text}` has no size"))?;
     let size: u64 = size.parse().map_err(|_| format!("`file {text}` has no size"))?;
@@ -221,7 +221,7 @@ fn parse_file<'a>(lines: &mut impl Iterator<Item = &'a str>) -> Result<Entry, St
     if sums.len() as u64 != blocks {
         return Err(format!("{name} has {} checksums, not {blocks}", sums.len()));
     }
-    Ok(Entry { name: name.to_owned(), size, sums })
+    Ok(BackupFile { name: name.to_owned(), size, sums })
 }
 
 #[cfg(test)]
@@ -229,12 +229,12 @@ mod tests {
     use super::*;
 
     fn sample() -> Manifest {
-        let data = |p| Entry {
+        let data = |p| BackupFile {
             name: data_name(p),
             size: (30 << 20) + 8192,
             sums: (0..31).map(|i| i * 0x0801_0203).collect(),
         };
-        let log = Entry { name: LOG.to_owned(), size: 24, sums: vec![7] };
+        let log = BackupFile { name: LOG.to_owned(), size: 24, sums: vec![7] };
         Manifest {
             program: "1.2.3".to_owned(),
             partitions: 2,

@@ -39,7 +39,7 @@ mod restore;
 mod take;
 
 pub use error::BackupError;
-pub use manifest::{Entry, Manifest};
+pub use manifest::{BackupFile, Manifest};
 pub use restore::{restore, verify};
 pub use take::take_offline;
 pub(crate) use take::{LogPin, Source, UNPINNED, new_target};
@@ -52,7 +52,7 @@ const BLOCK: usize = 1 << 20;
 
 /// Progress of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct BackupProgress {
     /// Bytes copied.
     pub done: u64,
     /// Total bytes, as far as known.
@@ -60,7 +60,7 @@ pub struct Progress {
 }
 
 /// Called after each block. It may wait to limit the rate; `Break` cancels the copy.
-pub type BackupStep<'a> = dyn FnMut(Progress) -> ControlFlow<()> + 'a;
+pub type BackupStep<'a> = dyn FnMut(BackupProgress) -> ControlFlow<()> + 'a;
 
 /// The contents of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub struct BackupReport {
 
 /// Counts the bytes and calls `step`.
 struct Meter<'a> {
-    progress: Progress,
+    progress: BackupProgress,
     step: &'a mut BackupStep<'a>,
 }
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use clearway_env::{Disk, File, Open};
 
-use super::manifest::Entry;
+use super::manifest::BackupFile;
 use super::{BLOCK, BackupError, Meter};
 
 /// A file of a backup that is being written.
 pub(super) struct Output {
-    entry: Entry,
+    entry: BackupFile,
     file: Arc<dyn File>,
     shown: String,
     block: Vec<u8>,
@@ -24,7 +24,7 @@ impl Output {
         let file = disk
             .open(&path, Open::Create)
             .map_err(BackupError::io(format!("cannot create {shown}")))?;
-        let entry = Entry { name: name.to_owned(), size: 0, sums: Vec::new() };
+        let entry = BackupFile { name: name.to_owned(), size: 0, sums: Vec::new() };
         Ok(Self { entry, file, shown, block: Vec::new() })
     }
 
@@ -56,7 +56,7 @@ impl Output {
     }
 
     /// Makes the file durable and returns its manifest entry.
-    pub(super) fn finish(mut self, meter: &mut Meter<'_>) -> Result<Entry, BackupError> {
+    pub(super) fn finish(mut self, meter: &mut Meter<'_>) -> Result<BackupFile, BackupError> {
         if !self.block.is_empty() {
             self.put(meter)?;
         }

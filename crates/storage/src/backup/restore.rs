@@ -8,8 +8,8 @@ use clearway_buffer::{PAGE_SIZE, verify as verify_page};
 use clearway_env::{Disk, File, Open};
 use clearway_types::{Lsn, PageId, PartitionId};
 
-use super::manifest::{Entry, LOG, Manifest, NAME};
-use super::{BLOCK, BackupError, BackupReport, BackupStep, Meter, Progress};
+use super::manifest::{BackupFile, LOG, Manifest, NAME};
+use super::{BLOCK, BackupError, BackupProgress, BackupReport, BackupStep, Meter};
 use crate::control::Control;
 use crate::wal;
 
@@ -82,7 +82,7 @@ impl<'a> Backup<'a> {
     fn read(
         &self,
         number: usize,
-        entry: &Entry,
+        entry: &BackupFile,
         meter: &mut Meter<'_>,
         sink: &mut Sink<'_>,
     ) -> Result<(), BackupError> {
@@ -166,7 +166,7 @@ pub fn restore(
     super::new_target(&*disk, dir)?;
     // While it is being filled, a server must not mistake the directory for a new one.
     let _lock = crate::node::lock(&*disk, dir)?;
-    let progress = Progress { done: 0, total: backup.manifest.bytes() };
+    let progress = BackupProgress { done: 0, total: backup.manifest.bytes() };
     backup.write(dir, &mut Meter { progress, step: &mut |p| step(p) })?;
     disk.sync_dir(dir).map_err(BackupError::io(format!("cannot sync {}", dir.display())))?;
     Control::open(&*disk, &dir.join("control"))?.write(backup.manifest.state())?;
@@ -181,7 +181,7 @@ pub fn verify(
     step: &mut BackupStep<'_>,
 ) -> Result<BackupReport, BackupError> {
     let backup = Backup::open(&disk, backup)?;
-    let progress = Progress { done: 0, total: backup.manifest.bytes() };
+    let progress = BackupProgress { done: 0, total: backup.manifest.bytes() };
     let mut meter = Meter { progress, step: &mut |p| step(p) };
     for (number, entry) in backup.manifest.files.iter().enumerate() {
         backup.read(number, entry, &mut meter, &mut |_, _| Ok(()))?;

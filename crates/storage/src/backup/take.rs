@@ -10,7 +10,7 @@ use clearway_types::{Lsn, PageId, PartitionId};
 
 use super::manifest::{LOG, Manifest, NAME, data_name};
 use super::output::Output;
-use super::{BLOCK, BackupError, BackupReport, BackupStep, Meter, Progress};
+use super::{BLOCK, BackupError, BackupProgress, BackupReport, BackupStep, Meter};
 use crate::access;
 use crate::control::{Control, State};
 use crate::error::{OpenError, StorageError};
@@ -94,7 +94,7 @@ impl Source<'_> {
             pages += u64::from(self.files.page_count(partition)?);
         }
         let mut meter = Meter {
-            progress: Progress { done: 0, total: pages * PAGE_SIZE as u64 },
+            progress: BackupProgress { done: 0, total: pages * PAGE_SIZE as u64 },
             step: &mut |p| step(p),
         };
         let mut entries = Vec::new();

@@ -12,9 +12,9 @@ use super::pages::Page;
 use super::trees::Map;
 use crate::page::{next, part};
 
-/// A key and its value, with their location.
+/// A key of a tree and its value, with their location.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry<'a> {
+pub struct TreeEntry<'a> {
     /// The tree.
     pub tree: TreeId,
     /// The page in the partition's file that has the key.
@@ -29,7 +29,11 @@ pub struct Entry<'a> {
 const KEPT: usize = 256;
 
 /// Visits all entries of all trees in page order, with large reads. Skips damaged pages.
-pub(super) fn scan(map: &Map, out: &mut Out<'_>, visit: &mut dyn FnMut(Entry<'_>, &mut Out<'_>)) {
+pub(super) fn scan(
+    map: &Map,
+    out: &mut Out<'_>,
+    visit: &mut dyn FnMut(TreeEntry<'_>, &mut Out<'_>),
+) {
     let (mut buffer, mut value) = (Vec::new(), Vec::new());
     let mut from = 0;
     while from < map.file.pages {
@@ -43,7 +47,7 @@ pub(super) fn scan(map: &Map, out: &mut Out<'_>, visit: &mut dyn FnMut(Entry<'_>
             for slot in 0..node::count(page) {
                 let cell = node::cell(page, slot);
                 if let Ok(value) = whole_value(map, &cell, &mut value) {
-                    visit(Entry { tree: tree.id, page: no, key: cell.key, value }, out);
+                    visit(TreeEntry { tree: tree.id, page: no, key: cell.key, value }, out);
                 }
             }
         }
@@ -123,7 +127,7 @@ impl<'m> Reader<'m> {
     pub(super) fn each(
         &mut self,
         tree: TreeId,
-        visit: &mut dyn FnMut(&mut Self, Entry<'_>),
+        visit: &mut dyn FnMut(&mut Self, TreeEntry<'_>),
     ) -> io::Result<()> {
         match self.root(tree) {
             Some(root) => self.below(tree, root, visit),
@@ -135,7 +139,7 @@ impl<'m> Reader<'m> {
         &mut self,
         tree: TreeId,
         no: u32,
-        visit: &mut dyn FnMut(&mut Self, Entry<'_>),
+        visit: &mut dyn FnMut(&mut Self, TreeEntry<'_>),
     ) -> io::Result<()> {
         let page = self.page(no)?;
         let mut value = Vec::new();
@@ -145,7 +149,7 @@ impl<'m> Reader<'m> {
                 self.below(tree, cell.child(), visit)?;
             } else {
                 let value = whole_value(self.map, &cell, &mut value)?;
-                visit(self, Entry { tree, page: no, key: cell.key, value });
+                visit(self, TreeEntry { tree, page: no, key: cell.key, value });
             }
         }
         Ok(())

@@ -38,9 +38,9 @@ use overlay::Overlay;
 use pages::{Limit, PageFile, Pages};
 use trees::Map;
 
-pub use contents::Entry;
+pub use contents::TreeEntry;
 pub use node::shown as shown_key;
-pub use report::{FINDINGS, Finding, FindingSeverity, Progress, Report};
+pub use report::{CheckProgress, FINDINGS, Finding, FindingSeverity, Report};
 
 /// Resources of a check.
 pub struct CheckOptions {
@@ -66,7 +66,7 @@ impl CheckOptions {
 /// Receives findings and progress.
 pub(crate) struct Out<'a> {
     report: &'a mut Report,
-    progress: &'a mut dyn Progress,
+    progress: &'a mut dyn CheckProgress,
     done: &'a mut u64,
     of: u64,
 }
@@ -115,7 +115,7 @@ impl Checker {
         disk: Arc<dyn Disk>,
         dir: &Path,
         options: CheckOptions,
-        progress: &mut dyn Progress,
+        progress: &mut dyn CheckProgress,
     ) -> Result<Self, OpenError> {
         let io = || OpenError::io(format!("cannot check {}", dir.display()));
         if !disk.exists(&dir.join("control")).map_err(io())? {
@@ -161,7 +161,7 @@ impl Checker {
         &mut self,
         overlay: Arc<Overlay>,
         config: NodeConfig,
-        progress: &mut dyn Progress,
+        progress: &mut dyn CheckProgress,
     ) -> Result<(), OpenError> {
         let control = match Control::open(&*overlay, &self.dir.join("control")) {
             Ok(control) => control,
@@ -210,7 +210,11 @@ impl Checker {
 
     /// Reads the log as recovery does, but searches further beyond its end. If the log is damaged,
     /// reports it and returns false.
-    fn check_log(&mut self, state: &State, progress: &mut dyn Progress) -> Result<bool, OpenError> {
+    fn check_log(
+        &mut self,
+        state: &State,
+        progress: &mut dyn CheckProgress,
+    ) -> Result<bool, OpenError> {
         let config = WalConfig { dir: self.dir.join("wal"), ..WalConfig::default() };
         let opened = WalReader::open(self.disk.clone(), &config, state.scan_from);
         let mut read = |reader: &mut WalReader| {
@@ -250,7 +254,7 @@ impl Checker {
         &mut self,
         overlay: Arc<Overlay>,
         config: NodeConfig,
-        progress: &mut dyn Progress,
+        progress: &mut dyn CheckProgress,
     ) -> Result<(), OpenError> {
         let disk: Arc<dyn Disk> = overlay.clone();
         // The checkpoint writes the recovered pages to the overlay's files.
@@ -278,7 +282,7 @@ impl Checker {
         &mut self,
         file: &str,
         error: OpenError,
-        progress: &mut dyn Progress,
+        progress: &mut dyn CheckProgress,
     ) -> Result<(), OpenError> {
         let damaged = match &error {
             error if error.kind() == OpenErrorKind::Panicked => false,
@@ -294,7 +298,7 @@ impl Checker {
         Ok(())
     }
 
-    fn note(&mut self, file: &str, what: &str, progress: &mut dyn Progress) {
+    fn note(&mut self, file: &str, what: &str, progress: &mut dyn CheckProgress) {
         self.tell(FindingSeverity::Note, file, None, what.to_owned(), progress);
     }
 
@@ -304,7 +308,7 @@ impl Checker {
         file: &str,
         offset: Option<u64>,
         what: String,
-        progress: &mut dyn Progress,
+        progress: &mut dyn CheckProgress,
     ) {
         self.report
             .add(Finding { severity, file: file.to_owned(), page: None, offset, what }, progress);
@@ -337,7 +341,7 @@ impl Checker {
     pub fn structure(
         &mut self,
         partition: PartitionId,
-        progress: &mut dyn Progress,
+        progress: &mut dyn CheckProgress,
     ) -> Result<(), OpenError> {
         let file = self.page_file(partition)?;
         let limit = Limit { ends: self.ends, overlay: self.recovered.as_deref() };
@@ -372,8 +376,8 @@ impl Checker {
     pub fn scan(
         &mut self,
         partition: PartitionId,
-        progress: &mut dyn Progress,
-        visit: &mut dyn FnMut(Entry<'_>) -> Option<String>,
+        progress: &mut dyn CheckProgress,
+        visit: &mut dyn FnMut(TreeEntry<'_>) -> Option<String>,
     ) {
         let Some(map) = self.maps.get_mut(usize::from(partition.0)).and_then(Option::as_mut) else {
             return;
@@ -396,7 +400,7 @@ impl Checker {
         &self,
         partition: PartitionId,
         tree: TreeId,
-        visit: &mut dyn FnMut(Entry<'_>, &mut Get<'_>),
+        visit: &mut dyn FnMut(TreeEntry<'_>, &mut Get<'_>),
     ) -> io::Result<()> {
         let Some(map) = self.map(partition) else { return Ok(()) };
         contents::Reader::new(map).each(tree, &mut |reader, entry| {
@@ -424,7 +428,7 @@ impl Checker {
         partition: PartitionId,
         page: Option<u32>,
         what: String,
-        progress: &mut dyn Progress,
+        progress: &mut dyn CheckProgress,
     ) {
         let finding = match self.map(partition) {
             Some(map) => map.file.finding(severity, page, what),

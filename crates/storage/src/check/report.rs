@@ -49,7 +49,7 @@ impl fmt::Display for Finding {
 }
 
 /// Receives the progress of a check.
-pub trait Progress {
+pub trait CheckProgress {
     /// Reports that `done` of `of` pages are done. Each page counts twice: once for itself, once
     /// for its place and content.
     fn pages(&mut self, done: u64, of: u64) {
@@ -62,7 +62,7 @@ pub trait Progress {
 }
 
 /// Ignores all progress.
-impl Progress for () {}
+impl CheckProgress for () {}
 
 /// The result of a check.
 #[derive(Clone, Debug, Default)]
@@ -96,7 +96,7 @@ impl Report {
     }
 
     /// Records a finding and reports it.
-    pub fn add(&mut self, finding: Finding, progress: &mut dyn Progress) {
+    pub fn add(&mut self, finding: Finding, progress: &mut dyn CheckProgress) {
         match finding.severity {
             FindingSeverity::Damage => self.damage += 1,
             FindingSeverity::Note => self.notes += 1,

@@ -10,7 +10,7 @@ use crate::check::assert_sound;
 use crate::common::{Model, Random, World, as_model, config};
 use crate::concurrent::work;
 use clearway_env::{Disk, Open};
-use clearway_storage::backup::{self, BackupError, BackupReport, Progress};
+use clearway_storage::backup::{self, BackupError, BackupProgress, BackupReport};
 use clearway_storage::{Node, OpenError, Trees, TxnLog, TxnMode};
 use clearway_testkit::MemDisk;
 use clearway_types::{Lsn, SqlError, SqlState, TreeId};
@@ -19,7 +19,7 @@ pub const PARTITIONS: u16 = 3;
 pub const FRAMES: u32 = 96;
 const TREE: TreeId = TreeId(1);
 
-pub fn continue_always(_: Progress) -> ControlFlow<()> {
+pub fn continue_always(_: BackupProgress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 

@@ -1,9 +1,10 @@
 //! One exported type name has one owner in the workspace.
 //!
 //! A type is exported if its crate's `lib.rs` declares it, re-exports it by name, or declares the
-//! public module that declares it. Crates that only provide programs export nothing.
+//! public module that declares it. Crates that only provide programs export nothing. Two types of a
+//! crate may share a name if each is under a `#[cfg]`: they are one type.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Beginnings of type declarations.
 const DECLARATIONS: [&str; 5] =
@@ -19,6 +20,8 @@ pub struct Exports {
     declared: Vec<Declared>,
     /// Text of each crate's `lib.rs`, in which comments are blank.
     roots: BTreeMap<String, String>,
+    /// Modules under a `#[cfg]`: the paths of their files, without `.rs` and `/mod.rs`.
+    conditional: BTreeSet<String>,
 }
 
 struct Declared {
@@ -26,6 +29,8 @@ struct Declared {
     module: String,
     name: String,
     file: String,
+    /// It is under a `#[cfg]`. (Its module may be, too.)
+    conditional: bool,
 }
 
 impl Exports {
@@ -37,6 +42,7 @@ impl Exports {
             return;
         };
         let mut code = String::new();
+        let mut conditional = false;
         let outside_tests = text.lines().take_while(|line| !line.starts_with("mod tests {"));
         for line in outside_tests.map(|line| line.split("//").next().unwrap_or_default()) {
             code.push_str(line);
@@ -49,8 +55,20 @@ impl Exports {
                     module: path.split(['/', '.']).next().unwrap_or_default().to_owned(),
                     name: name.unwrap_or_default().to_owned(),
                     file: file.to_owned(),
+                    conditional,
                 });
             }
+            let module = line.strip_prefix("pub ").unwrap_or(line).strip_prefix("mod ");
+            if let Some(module) = module.and_then(|rest| rest.strip_suffix(';'))
+                && conditional
+            {
+                let path = stem(file);
+                let dir = path.strip_suffix("/lib").unwrap_or(path);
+                self.conditional.insert(format!("{dir}/{module}"));
+            }
+            // Comments and further attributes may follow a `#[cfg]`.
+            conditional = line.starts_with("#[cfg(")
+                || conditional && (line.trim().is_empty() || line.starts_with("#["));
         }
         if path == "lib.rs" {
             self.roots.insert(owner.to_owned(), code);
@@ -59,21 +77,29 @@ impl Exports {
 
     /// Returns a finding for each name that more than one file exports.
     pub fn duplicates(&self) -> Vec<String> {
-        let mut owners: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        let mut owners: BTreeMap<&str, Vec<&Declared>> = BTreeMap::new();
         for declared in self.declared.iter().filter(|declared| self.is_exported(declared)) {
-            let files = owners.entry(&declared.name).or_default();
-            // The same name under two configurations is one type.
-            let crate_of = |file: &str| file.split('/').nth(1).map(str::to_owned);
-            if !files.iter().any(|file| crate_of(file) == crate_of(&declared.file)) {
-                files.push(&declared.file);
+            let others = owners.entry(&declared.name).or_default();
+            let is_twin = |other: &&Declared| {
+                other.owner == declared.owner
+                    && self.is_conditional(other)
+                    && self.is_conditional(declared)
+            };
+            if !others.iter().any(is_twin) {
+                others.push(declared);
             }
         }
-        let shared = owners.into_iter().filter(|(_, files)| files.len() > 1);
+        let shared = owners.into_iter().filter(|(_, types)| types.len() > 1);
         shared
-            .map(|(name, files)| {
+            .map(|(name, types)| {
+                let files: Vec<&str> = types.iter().map(|declared| &*declared.file).collect();
                 format!("{}: `{name}` is exported by {}, too", files[0], files[1..].join(", "))
             })
             .collect()
+    }
+
+    fn is_conditional(&self, declared: &Declared) -> bool {
+        declared.conditional || self.conditional.contains(stem(&declared.file))
     }
 
     fn is_exported(&self, declared: &Declared) -> bool {
@@ -84,6 +110,12 @@ impl Exports {
         let module = format!("pub mod {};", declared.module);
         declared.module == "lib" || root.contains(&module) || re_exports(root, &declared.name)
     }
+}
+
+/// Returns the path of a module from that of its file.
+fn stem(file: &str) -> &str {
+    let path = file.strip_suffix(".rs").unwrap_or(file);
+    path.strip_suffix("/mod").unwrap_or(path)
 }
 
 /// Returns true if a `pub use` of the root names `name`.
@@ -114,6 +146,31 @@ mod tests {
             ("crates/b/src/y/z.rs", "pub enum Name {}\n"),
         ]);
         assert_eq!(found, ["crates/a/src/x.rs: `Name` is exported by crates/b/src/y/z.rs, too"]);
+    }
+
+    #[test]
+    fn a_name_that_a_crate_exports_twice_is_found() {
+        let root = "pub mod x;\npub mod y;\n";
+        let found = duplicates(&[
+            ("crates/a/src/lib.rs", root),
+            ("crates/a/src/x.rs", "#[cfg(loom)]\nuse z::Z;\npub struct Name;\n"),
+            ("crates/a/src/y.rs", "#[cfg(loom)]\npub struct Name;\n"),
+        ]);
+        assert_eq!(found, ["crates/a/src/x.rs: `Name` is exported by crates/a/src/y.rs, too"]);
+    }
+
+    #[test]
+    fn one_type_under_two_configurations_is_one() {
+        let twins = "#[cfg(loom)]\n/// Docs.\n#[derive(Debug)]\npub struct Name;\n\n#[cfg(not(loom))]\npub type Name = u8;\n";
+        let modules = "#[cfg(loom)]\nmod b;\n#[cfg(not(loom))]\nmod c;\n";
+        let found = duplicates(&[
+            ("crates/a/src/lib.rs", "pub mod x;\npub mod y;\n"),
+            ("crates/a/src/x.rs", twins),
+            ("crates/a/src/y/mod.rs", modules),
+            ("crates/a/src/y/b.rs", "pub struct Other;\n"),
+            ("crates/a/src/y/c.rs", "pub struct Other;\n"),
+        ]);
+        assert_eq!(found, Vec::<String>::new());
     }
 
     #[test]
