@@ -10,6 +10,7 @@ mod layers;
 mod links;
 mod modules;
 mod ratchet;
+mod records;
 mod source;
 mod tree;
 mod width;
@@ -38,6 +39,9 @@ pub fn run(update: bool) -> Res<()> {
         if file.ends_with(".md") {
             findings.extend(links::check(&root, file, &text));
             findings.extend(width::markdown(file, &text));
+            if records::is_record(file) {
+                findings.extend(records::check(file, &text));
+            }
         }
         if file.ends_with(".rs") {
             imports.add(file, &text);
@@ -49,6 +53,8 @@ pub fn run(update: bool) -> Res<()> {
             sizes.push((file.clone(), text.lines().count()));
         }
     }
+    let (index, summary) = (read(&root, records::INDEX)?, read(&root, records::SUMMARY)?);
+    findings.extend(records::unlisted(files.iter(), &index, &summary));
     findings.extend(imports.cycles());
     findings.extend(exports.duplicates());
     findings.extend(classes::compare(&read(&root, classes::TABLE)?, &names));
