@@ -1,8 +1,13 @@
-//! Relative links of Markdown files have targets.
+//! Relative links of Markdown files have targets. Links of `docs/` stay there, because the
+//! directory is also a book, whose pages are at other places.
 
-use std::path::Path;
+use std::path::{Component, Path};
 
-/// Returns the links of `file` (relative to `root`) whose target does not exist.
+/// The directory of the book.
+const BOOK: &str = "docs/";
+
+/// Returns the links of `file` (relative to `root`) whose target does not exist, or which leave the
+/// book.
 pub fn check(root: &Path, file: &str, text: &str) -> Vec<String> {
     let directory = root.join(file).parent().map(Path::to_path_buf).unwrap_or_default();
     let mut findings = Vec::new();
@@ -22,10 +27,31 @@ pub fn check(root: &Path, file: &str, text: &str) -> Vec<String> {
                     "{file}:{}: link to `{target}`, which does not exist",
                     number + 1
                 ));
+            } else if !outside && leaves_book(file, path) {
+                findings.push(format!(
+                    "{file}:{}: link to `{target}`, which is not in {BOOK}: name it in a code span",
+                    number + 1
+                ));
             }
         }
     }
     findings
+}
+
+/// Returns true if a link of a page of the book leads to a file outside of it.
+fn leaves_book(file: &str, path: &str) -> bool {
+    let Some(page) = file.strip_prefix(BOOK) else { return false };
+    let mut depth = page.matches('/').count();
+    for component in Path::new(path).components() {
+        match component {
+            Component::ParentDir if depth == 0 => return true,
+            Component::ParentDir => depth -= 1,
+            Component::Normal(_) => depth += 1,
+            Component::CurDir => {}
+            Component::RootDir | Component::Prefix(_) => return true,
+        }
+    }
+    false
 }
 
 /// Returns the texts between `](` and `)`, except in code spans.
@@ -52,5 +78,25 @@ mod tests {
         let found = check(dir.path(), "README.md", text);
         assert_eq!(found, ["README.md:5: link to `docs/none.md`, which does not exist"]);
         assert_eq!(check(dir.path(), "docs/b.md", "[a](a.md)"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn links_that_leave_the_book_are_found() {
+        let dir = TempDir::new("book").unwrap();
+        std::fs::create_dir_all(dir.path().join("docs/c")).unwrap();
+        for file in ["README.md", "docs/a.md"] {
+            std::fs::write(dir.path().join(file), "").unwrap();
+        }
+        let none = Vec::<String>::new();
+        assert_eq!(check(dir.path(), "docs/c/d.md", "[a](../a.md) [a](./../c/../a.md)"), none);
+        assert_eq!(check(dir.path(), "docs/a.md", "[x](https://example.org) [y](#z)"), none);
+        assert_eq!(check(dir.path(), "README.md", "[a](docs/a.md) [b](docs/../README.md)"), none);
+        for (file, link) in
+            [("docs/SUMMARY.md", "../README.md"), ("docs/c/d.md", "../../README.md")]
+        {
+            let found = check(dir.path(), file, &format!("[r]({link})"));
+            let says = "which is not in docs/: name it in a code span";
+            assert_eq!(found, [format!("{file}:1: link to `{link}`, {says}")]);
+        }
     }
 }
