@@ -6,12 +6,17 @@ use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+/// Columns of the help texts. Texts after the flags are tables and are therefore wrapped by hand:
+/// clap would break the indentation of a longer line.
+const HELP_WIDTH: usize = 80;
+
 /// The command line.
 #[derive(Debug, Parser)]
 #[command(
     name = "clearway",
     version,
     about = "An OLTP database that speaks PostgreSQL's protocol, built to avoid lock and latch bottlenecks.",
+    max_term_width = HELP_WIDTH,
     after_help = crate::exit::TABLE
 )]
 pub struct Cli {
@@ -39,9 +44,10 @@ pub enum Command {
 
 /// The exit status of `check`.
 const CHECK_STATUS: &str = "\
-Each finding is one line on standard output: damage or note, file, page, offset, and what was
-expected and found. Progress goes to standard error. A directory that was not shut down cleanly is
-checked in the state that its next start would recover; the directory itself is not changed.
+Each finding is one line on standard output: damage or note, file, page,
+offset, and what was expected and found. Progress goes to standard error. A
+directory that was not shut down cleanly is checked in the state that its next
+start would recover; the directory itself is not changed.
 
 Exit codes:
    0  sound; there may be notes about things that the next start repairs
@@ -139,6 +145,30 @@ mod tests {
     fn command_line_definition_is_valid() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
+    }
+
+    /// Checks that clap wraps no line of a text after the flags, which would break its table.
+    #[test]
+    fn every_help_fits_80_columns() {
+        use clap::CommandFactory;
+        let mut cli = Cli::command();
+        cli.build();
+        let mut commands: Vec<_> = cli.get_subcommands().cloned().collect();
+        commands.push(cli);
+        for mut command in commands {
+            let name = command.get_name().to_owned();
+            let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            for help in [command.render_help(), command.render_long_help()] {
+                let lines: Vec<String> = help.to_string().lines().map(str::to_owned).collect();
+                assert!(lines.len() > 5, "{name}: {help}");
+                for line in &lines {
+                    assert!(line.chars().count() <= HELP_WIDTH, "{name}: {line}");
+                }
+                for line in after.lines() {
+                    assert!(lines.iter().any(|shown| shown == line), "{name}: {line}");
+                }
+            }
+        }
     }
 
     #[test]

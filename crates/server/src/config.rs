@@ -53,8 +53,8 @@ table::settings! {
     /// Whether COMMIT waits until the log is on disk: on or off. A session can SET its own value
     /// [default: on]
     synchronous_commit("ON|OFF"): Switch => bool = true;
-    /// Isolation level of transactions that do not ask for one. A session can SET its own value
-    /// [default: read committed]
+    /// Isolation level of transactions that do not ask for one: read committed, repeatable read or
+    /// serializable. A session can SET its own value [default: read committed]
     default_transaction_isolation("LEVEL"): Level => Isolation = Isolation::default();
     /// How transactions share rows that many of them change: off, or a comma-separated list.
     /// increments: transactions that only add to integers of a row do not wait for each other.
@@ -82,11 +82,12 @@ table::settings! {
     /// hits, lirs or clock-pro for loops larger than the pool, arbiter for changing loads, or
     /// another policy of docs/policies.md; also lru/multilist and arc/multilist [default: s3-fifo]
     replacement("HOW"): ReplacementKind => ReplacementKind = ReplacementKind::default();
-    /// I/O engine for pages: io_uring (uring), threads, or io_uring if the kernel allows it (auto)
-    /// [default: auto]
+    /// I/O engine for pages. uring: io_uring; the server does not start without it. threads: a pool
+    /// of threads. auto: io_uring if the kernel allows it, otherwise threads [default: auto]
     io_engine("HOW"): IoEngine => IoEngine = IoEngine::Auto;
-    /// Whether pages bypass the operating system's cache: on, off, or on if the buffer pool has at
-    /// least half of the memory (auto) [default: auto]
+    /// Whether pages bypass the operating system's cache. on: yes; the server does not start if the
+    /// file system does not support it. off: no. auto: yes if the buffer pool has at least half of
+    /// the machine's memory and the file system supports it [default: auto]
     direct_io("HOW"): DirectIo => DirectIo = DirectIo::Auto;
     /// Maximum number of connections, 1 to 1048576. Further connections are refused with 53300
     /// [default: 10000]

@@ -39,13 +39,16 @@ pub const TABLE: &str = "Exit codes of serve:
    2  the command line or the configuration file is wrong
    3  the server cannot listen on the address or socket
    4  another server has the data directory open
-   5  the data directory is not Clearway's, of another version, or created with other settings
-   6  permission denied, data directory writable by other users, or file system read-only
-   7  the file system is full: no committed data is lost; free space and start again
+   5  the data directory is not Clearway's, of another version, or created with
+      other settings
+   6  permission denied, data directory writable by other users, or file system
+      read-only
+   7  the file system is full: no committed data is lost; free space and start
+      again
    8  the disk failed during the start
    9  data or log are damaged: keep a copy, restore from a backup
-  10  the server stopped itself because a write of log or data failed or a thread panicked:
-      start it again to recover";
+  10  the server stopped itself because a write of log or data failed or a
+      thread panicked: start it again to recover";
 
 /// Why the process ends.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -20,7 +20,8 @@ macro_rules! settings {
         pub struct Flags {
             $(
                 $(#[$doc])*
-                #[arg(long, value_name = $value_name)]
+                // The help text itself says what the values mean.
+                #[arg(long, value_name = $value_name, hide_possible_values = true)]
                 pub $name: Option<$flag>,
             )*
             /// TOML file with any of these settings. Flags take precedence [default: none]
