@@ -38,6 +38,8 @@ pub(super) struct Cluster<'a> {
     running: BTreeMap<(usize, TxnHandle), usize>,
     /// By worker: transactions that have started, or are about to.
     begun: Vec<usize>,
+    /// Transactions that have started, or are about to, and have not committed.
+    in_flight: u64,
     /// By worker: clients that may restart.
     again: Vec<VecDeque<usize>>,
     /// By queue: clients whose next transaction is a new one.
@@ -76,6 +78,7 @@ impl<'a> Cluster<'a> {
             clients: workers.iter().map(|_| clients()).collect(),
             running: BTreeMap::new(),
             begun: vec![0; workers.len()],
+            in_flight: 0,
             again: vec![VecDeque::new(); workers.len()],
             fresh: vec![Vec::new(); queues],
             idling: vec![false; queues],
@@ -108,7 +111,7 @@ impl<'a> Cluster<'a> {
         }
         (0..self.fresh.len()).for_each(|queue| self.look_for_idle(queue));
         while let Some(step) = self.network.advance() {
-            self.windows.advance(self.network.now_ns());
+            self.windows.advance(self.network.now_ns(), self.in_flight);
             match step {
                 SimStep::Worker(address) => {
                     let worker =
@@ -210,6 +213,7 @@ impl<'a> Cluster<'a> {
             let Some(place) = self.fresh[queue].iter().rposition(may_begin) else { return };
             let (worker, client) = self.fresh[queue].remove(place);
             let plan = self.plans.draw(&self.rng);
+            self.in_flight += 1;
             self.clients[worker][client] =
                 Client { plan, begun_ns: self.network.now_ns(), ..Client::default() };
             self.begin(worker, client);
@@ -334,6 +338,7 @@ impl<'a> Cluster<'a> {
             self.measured_ns = now_ns;
         }
         self.commits += 1;
+        self.in_flight -= 1;
         self.windows.count_commit();
         let has_warmed_up = self.commits >= self.setup.warm_up || now_ns >= MAX_WARM_UP_NS;
         if has_warmed_up && self.warmed_up.is_none() {

@@ -103,7 +103,8 @@ pub struct Setup {
     /// Commits during the measurement.
     pub commits: u64,
     /// Ignores `warm_up` and `commits`: runs until two successive windows of virtual time have the
-    /// same rate, see [`TOLERANCE`].
+    /// same rate, see [`TOLERANCE`], and the second one has as many commits as transactions are in
+    /// flight.
     pub until_stationary: bool,
     /// All costs.
     pub costs: Costs,
@@ -158,7 +159,8 @@ pub struct YcsbOutcome {
     pub rate: f64,
     /// With [`Setup::until_stationary`]: the rate in each window, 0 after the end.
     pub windows: [f64; WINDOWS],
-    /// With [`Setup::until_stationary`]: the last two windows have the same rate.
+    /// With [`Setup::until_stationary`]: the last two windows have the same rate, and the last one
+    /// has as many commits as transactions were in flight.
     pub is_stationary: bool,
     /// All counts, including those of the warm-up and of the end.
     pub stats: RemoteStats,

@@ -6,7 +6,10 @@
 //! [`TOLERANCE`], or after the last window. Its rate is that of its last window.
 //!
 //! Windows of a constant length would not suffice: a rate that falls slowly changes little from one
-//! to the next.
+//! to the next. A window agrees only if it is also a turnover: as many transactions have committed
+//! in it as are in flight at its end. In a shorter window most transactions in flight stay the
+//! same, so equal rates would not show that these transactions have reached their final mixture.
+//! The residence time is Little's law: the transactions in flight, divided by the rate.
 
 /// The start of the first window, and its length: 2 back-offs of 10 ms. A longer one would make
 /// one-sided runs, of 400 commits per millisecond, too expensive.
@@ -15,7 +18,7 @@ pub const FIRST_NS: u64 = 20_000_000;
 /// Windows of a run, at most. The last one ends after 1.28 s of virtual time.
 pub const WINDOWS: usize = 6;
 
-/// Windows with fewer commits agree with none.
+/// Windows with fewer commits agree with none, even if fewer transactions are in flight.
 const MIN_COMMITS: u64 = 500;
 
 /// The largest difference of two rates that agree, as a share of the larger one. Seeds differ by as
@@ -46,8 +49,8 @@ impl Windows {
         self.commits += 1;
     }
 
-    /// Closes the windows that have ended.
-    pub fn advance(&mut self, now_ns: u64) {
+    /// Closes the windows that have ended. `in_flight` transactions have started and not committed.
+    pub fn advance(&mut self, now_ns: u64, in_flight: u64) {
         while !self.is_over() && now_ns >= Self::start_ns(self.window + 1) {
             let commits = std::mem::take(&mut self.commits);
             let start_ns = Self::start_ns(self.window);
@@ -58,8 +61,8 @@ impl Windows {
             let length_ns = Self::start_ns(self.window) - start_ns;
             let rate = commits as f64 * 1e9 / length_ns as f64;
             let before = self.rates.last().copied();
-            self.is_stationary =
-                commits >= MIN_COMMITS && before.is_some_and(|before| agree(before, rate));
+            self.is_stationary = commits >= in_flight.max(MIN_COMMITS)
+                && before.is_some_and(|before| agree(before, rate));
             self.rates.push(rate);
         }
     }
@@ -83,10 +86,10 @@ mod tests {
     use super::*;
 
     /// Counts commits at a rate that depends on the time, in commits per millisecond.
-    fn run(per_ms: impl Fn(u64) -> u64) -> Windows {
+    fn run(in_flight: u64, per_ms: impl Fn(u64) -> u64) -> Windows {
         let mut windows = Windows::default();
         for ms in 0..2_000 {
-            windows.advance(ms * 1_000_000);
+            windows.advance(ms * 1_000_000, in_flight);
             if windows.is_over() {
                 break;
             }
@@ -97,14 +100,23 @@ mod tests {
 
     #[test]
     fn a_constant_rate_is_stationary_after_two_windows() {
-        let windows = run(|ms| if ms < 20 { 900 } else { 100 });
+        let windows = run(4_000, |ms| if ms < 20 { 900 } else { 100 });
         assert!(windows.is_stationary);
         assert_eq!(windows.rates(), [1e5, 1e5, 0.0, 0.0, 0.0, 0.0]);
     }
 
     #[test]
+    fn equal_rates_without_a_turnover_are_not_stationary() {
+        let windows = run(4_001, |_| 100);
+        assert!(windows.is_stationary);
+        assert_eq!(windows.rates(), [1e5, 1e5, 1e5, 0.0, 0.0, 0.0]);
+        let windows = run(100_000, |_| 100);
+        assert!(!windows.is_stationary && windows.is_over(), "{windows:?}");
+    }
+
+    #[test]
     fn a_slow_fall_is_not_stationary() {
-        let windows = run(|ms| 100_000 / (100 + ms));
+        let windows = run(1, |ms| 100_000 / (100 + ms));
         assert!(!windows.is_stationary && windows.is_over(), "{windows:?}");
         assert!(windows.rates().is_sorted_by(|a, b| a > b), "{windows:?}");
     }
