@@ -55,11 +55,12 @@ pub struct RemoteStats {
     pub wait_retries: u64,
     /// Lock requests that have waited at least once. Not counted for messages.
     pub waits: u64,
-    /// Verbs of waits: checks of the row, or verbs that queue in a line. Not counted for messages.
-    pub wait_verbs: u64,
     /// The part of `waits` for rows of other nodes.
     pub remote_waits: u64,
-    /// Verbs to other nodes in waits for rows of other nodes.
+    /// Verbs to other nodes that the requests of `remote_waits` have posted in order to wait:
+    /// checks of the row, or the CASs and the WRITE that queue in a line. Not included are the
+    /// first verb of a request, which it posts even if the row is free, and what a releaser posts
+    /// to hand a line over.
     pub remote_wait_verbs: u64,
     /// READs that saw a half-finished update of the metadata.
     pub rereads: u64,
@@ -93,7 +94,6 @@ impl RemoteStats {
             (&mut self.atomicity_retries, other.atomicity_retries),
             (&mut self.wait_retries, other.wait_retries),
             (&mut self.waits, other.waits),
-            (&mut self.wait_verbs, other.wait_verbs),
             (&mut self.remote_waits, other.remote_waits),
             (&mut self.remote_wait_verbs, other.remote_wait_verbs),
             (&mut self.rereads, other.rereads),

@@ -21,7 +21,7 @@ pub const NO_WAIT_OVER_TCP: OverTcp =
 pub const WAIT_DIE_OVER_TCP: OverTcp =
     OverTcp { name: "WAIT_DIE, M over TCP, theta 0.85, 50 % writes", system: M, at_least: 10.6 };
 
-pub const VERBS_A_WAIT: &str = "remote verbs per wait in line, theta 0.95";
+pub const VERBS_A_WAIT: &str = "remote verbs per wait in line for a remote row, theta 0.95";
 pub const VERBS_A_WAIT_AT_MOST: f64 = 2.0;
 pub const ROUNDS_A_ROW: &str = "rounds per remote row, one round, cached locations";
 pub const ROUNDS_A_ROW_AT_MOST: f64 = 2.0;

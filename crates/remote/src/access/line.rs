@@ -65,7 +65,6 @@ impl Access {
         }
         let Some(remote) = cx.mailbox().address(to, word) else { return Progress::LockLost };
         if word == Word::Next {
-            cx.stats.wait_verbs += 1;
             let crosses = cx.mailbox().node(to) != Some(cx.fabric.address().node);
             cx.stats.remote_wait_verbs += u64::from(crosses && self.is_remote(cx));
         }

@@ -393,7 +393,6 @@ impl Access {
     /// Counts a verb of a wait, and the wait itself once.
     fn count_wait<W: FabricWorker>(&mut self, cx: &mut Context<'_, W>) {
         let first = u64::from(!std::mem::replace(&mut self.waited, true));
-        cx.stats.wait_verbs += 1;
         cx.stats.waits += first;
         if self.is_remote(cx) {
             cx.stats.remote_wait_verbs += 1;

@@ -62,17 +62,15 @@ fn one_round_keeps_its_budget_of_verbs_and_rounds() {
     assert!((found.a_commit(found.remote_rows) - 7.5).abs() < 0.3, "{found:?}");
 }
 
-/// A CAS to join the line and a WRITE to the predecessor. A changed lock word costs one more CAS,
-/// in 1 % of the waits here.
+/// A CAS to join the line, and a WRITE to the predecessor if that is on another node. A changed
+/// lock word costs one more CAS.
 #[test]
-fn waits_in_line_take_about_two_verbs() {
+fn waits_in_line_take_at_most_two_remote_verbs() {
     let found = run(&small(Mode::LINE, Transport::OneSided, 0.95)).unwrap();
     let stats = &found.stats;
-    println!("{} verbs of {} waits", stats.wait_verbs, stats.waits);
     println!("{} remote verbs of {} for remote rows", stats.remote_wait_verbs, stats.remote_waits);
-    assert!(stats.remote_waits > 100 && stats.remote_wait_verbs <= 2 * stats.remote_waits);
     assert!(
-        found.stats.waits > 100 && found.stats.wait_verbs * 100 <= 205 * found.stats.waits,
+        stats.remote_waits > 100 && stats.remote_wait_verbs <= 2 * stats.remote_waits,
         "{found:?}"
     );
 }
