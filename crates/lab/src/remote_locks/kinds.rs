@@ -6,6 +6,7 @@ use super::{configuration, judge, protocol_name};
 use crate::bars::{Bar, Bound, Reading};
 use crate::bp::grid::{Cell, Grid};
 use crate::experiment::Task;
+use crate::number::shown;
 use crate::progress::Progress;
 use crate::result::{Axis, Findings, Samples};
 use crate::table::{self, Column, Table};
@@ -19,9 +20,10 @@ const SYSTEMS: [System; 3] = [M, M_S, ADAPTIVE];
 const WRITES: [f64; 5] = [0.0, 0.1, 0.3, 0.5, 1.0];
 const THETAS: [f64; 6] = [0.0, 0.6, 0.8, 0.85, 0.9, 0.95];
 
-/// From this theta on, seeds differ by more than the bar, so each repetition uses several.
+/// Seeds of each repetition. From [`HOT`] on, they differ by more than the bar, so there are more.
+const SEEDS: u64 = 4;
 const HOT: f64 = 0.9;
-const SEEDS_WHERE_HOT: u64 = 4;
+const SEEDS_WHERE_HOT: u64 = 8;
 
 /// All systems of a protocol at one share of writes.
 struct Share {
@@ -40,16 +42,26 @@ impl Share {
         let better = self.rate(M, theta)?.max(self.rate(M_S, theta)?);
         Some((self.rate(ADAPTIVE, theta)?, better))
     }
+
+    /// Returns the ratio of the two, and the lowest and highest ratio of one seed's adaptive rate.
+    fn ratio(&self, theta: f64) -> Option<[f64; 3]> {
+        let (ours, better) = self.compared(theta)?;
+        let of_seeds = self.grid.repetitions(ADAPTIVE.name, theta, YcsbOutcome::RATE.of);
+        let lowest = of_seeds.iter().copied().fold(f64::INFINITY, f64::min);
+        let highest = of_seeds.iter().copied().fold(0.0, f64::max);
+        Some([ours, lowest, highest].map(|rate| rate / better))
+    }
 }
 
 /// Runs all three systems at every theta and share of writes.
 pub fn run(task: &Task) -> Res<Findings> {
     let thetas: &[f64] = if task.options.quick { &QUICK_THETAS } else { &THETAS };
     let writes: &[f64] = if task.options.quick { &WRITES[3..4] } else { &WRITES };
-    let seeds: Vec<u64> = (1..=u64::from(task.repetitions()) * SEEDS_WHERE_HOT).collect();
-    let of_theta = |theta: f64| {
-        let few = task.options.quick || theta < HOT;
-        &seeds[..if few { task.repetitions() as usize } else { seeds.len() }]
+    let repetitions = u64::from(task.repetitions());
+    let of_theta = |theta: f64| match () {
+        () if task.options.quick => 1..=repetitions,
+        () if theta < HOT => 1..=repetitions * SEEDS,
+        () => 1..=repetitions * SEEDS_WHERE_HOT,
     };
     let mut progress =
         Progress::new(NAME, PROTOCOLS.len() * writes.len() * thetas.len() * SYSTEMS.len());
@@ -72,8 +84,8 @@ pub fn run(task: &Task) -> Res<Findings> {
             if task.part.wants(&name, true) {
                 // Without back-off: the most conflicts, and a fraction of the time to simulate.
                 let load = Load::new(theta, writes).without_back_off();
-                let one = |seed: &u64| system.run(task, protocol, load, *seed);
-                let figures = of_theta(theta).iter().map(one).collect::<Res<_>>()?;
+                let one = |seed| system.run(task, protocol, load, seed);
+                let figures = of_theta(theta).map(one).collect::<Res<_>>()?;
                 grid.cells.push(Cell { system: system.name.into(), x: theta, figures });
             }
         }
@@ -82,7 +94,7 @@ pub fn run(task: &Task) -> Res<Findings> {
     let ratios = PROTOCOLS.map(|protocol| ratios(&shares, protocol, thetas));
     Ok(Findings {
         configuration: configuration(task),
-        seeds,
+        seeds: of_theta(HOT).collect(),
         samples: shares.iter().map(drawn).collect(),
         tables: ratios
             .into_iter()
@@ -105,14 +117,20 @@ fn drawn(share: &Share) -> Samples {
     Samples { x: Axis::linear("theta", ""), ..share.grid.samples(&YcsbOutcome::RATE) }
 }
 
-/// Tabulates the adaptive rate over the better of M's and M/S's, one row per share of writes.
+/// Tabulates the adaptive rate over the better of M's and M/S's, one row per share of writes: the
+/// ratio of the medians, and in parentheses the adaptive rates of the lowest and the highest seed.
 fn ratios(shares: &[Share], protocol: Protocol, thetas: &[f64]) -> Table {
     let mut columns = vec![Column::ours("writes", "%")];
     columns.extend(thetas.iter().map(|theta| Column::ours(&format!("{theta} theta"), "")));
     let row = |share: &Share| {
-        let ratio = |theta: &f64| share.compared(*theta).map(|(ours, better)| ours / better);
+        let ratio = |theta: &f64| {
+            share.ratio(*theta).map_or(table::Cell::Empty, |ratios| {
+                let [median, lowest, highest] = ratios.map(|ratio| shown(ratio, 2));
+                table::Cell::text(format!("{median} ({lowest} to {highest})"))
+            })
+        };
         let mut row = vec![table::Cell::number(share.writes * 100.0, 0)];
-        row.extend(thetas.iter().map(|theta| table::Cell::number(ratio(theta), 3)));
+        row.extend(thetas.iter().map(ratio));
         row
     };
     let of_protocol = shares.iter().filter(|share| share.protocol == protocol);
@@ -164,5 +182,26 @@ mod tests {
         };
         assert_eq!((verdict(97.0), verdict(96.9)), (Some(Verdict::Ok), Some(Verdict::Short)));
         assert!(worst(&[share(0.0, 100.0)], Protocol::WaitDie, &[0.0]).is_none());
+    }
+
+    #[test]
+    fn a_ratio_shows_its_spread_over_seeds() {
+        let cell = |system: System, rates: &[f64]| Cell {
+            system: system.name.into(),
+            x: 0.9,
+            figures: rates
+                .iter()
+                .map(|rate| YcsbOutcome { rate: *rate, ..YcsbOutcome::default() })
+                .collect(),
+        };
+        let cells = vec![
+            cell(M, &[8.0, 10.0, 90.0]),
+            cell(M_S, &[1.0, 2.0, 3.0]),
+            cell(ADAPTIVE, &[9.0, 11.0, 15.0]),
+        ];
+        let grid = Grid { title: String::new(), x: "theta", cells };
+        let shares = [Share { protocol: Protocol::NoWait, writes: 0.5, grid }];
+        let table = ratios(&shares, Protocol::NoWait, &[0.9]);
+        assert_eq!(table.rows[0][1].to_string(), "1.10 (0.90 to 1.50)");
     }
 }
