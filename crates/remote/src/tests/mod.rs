@@ -10,6 +10,7 @@ mod records;
 mod recovery;
 mod runner;
 mod store;
+mod store_client;
 mod store_recovery;
 mod store_runner;
 mod threads;
@@ -29,6 +30,10 @@ const SEEDS: u64 = 42;
 
 /// Each planted trap is caught by a seed below this.
 const TRAP_SEEDS: u64 = 300;
+
+fn all_modes() -> Vec<Mode> {
+    Mode::PUBLISHED.into_iter().chain(Mode::ADAPTIVE).chain([Mode::ONE_ROUND, Mode::LINE]).collect()
+}
 
 fn assert_clean(setup: Setup, found: &Found) {
     let broken = &found.broken;

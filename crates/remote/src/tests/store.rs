@@ -1,5 +1,6 @@
 //! The store: histories with inserts and deletes, its traps, and single cases of stale locations.
 
+use super::all_modes;
 use super::runner::{Found, Setup};
 use super::store_runner::run;
 use crate::traps::Trap;
@@ -27,7 +28,7 @@ fn assert_clean(setup: Setup, found: &Found) {
 #[test]
 fn stores_of_every_mode_are_strictly_serializable() {
     let given = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
-    for mode in Mode::PUBLISHED.into_iter().chain(Mode::ADAPTIVE).chain([Mode::ONE_ROUND]) {
+    for mode in all_modes() {
         let (mut cached, mut stale, mut peeked) = (0, 0, 0);
         for seed in given.map_or(0..SEEDS, |seed| seed..seed + 1) {
             let setup = Setup::new(seed, mode, COMMITS);

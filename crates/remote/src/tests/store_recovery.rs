@@ -1,12 +1,14 @@
 //! Workers of a store that die at random moments: rows, index and locks after recovery, and the
 //! survivors' history.
 
+use super::all_modes;
 use super::recovery::owners;
 use super::runner::{Found, Setup};
-use super::store_runner::{OPERATIONS, Run, layout};
+use super::store_client::{OPERATIONS, layout};
+use super::store_runner::Run;
 use crate::recovery::rebuild_with;
 use crate::traps::{Planted, Trap};
-use crate::{Mode, RowClient, RowWorker, StoreWorker};
+use crate::{Mailbox, Mode, RowClient, RowWorker, StoreWorker};
 use clearway_fabric::sim::{Network, SimNode, SimRegion, SimWorker};
 use clearway_fabric::{Fabric, Region, WorkerAddr};
 
@@ -26,12 +28,8 @@ struct Left {
     exclusive_freed: u64,
 }
 
-fn modes() -> impl Iterator<Item = Mode> {
-    Mode::PUBLISHED.into_iter().chain(Mode::ADAPTIVE).chain([Mode::ONE_ROUND])
-}
-
 fn run(setup: Setup) -> (Found, Left) {
-    let layout = layout(setup);
+    let layout = layout(setup.mode);
     let network = Network::new(setup.seed, setup.config());
     let nodes: Vec<SimNode> = (0..OWNERS + WORKERS).map(|_| network.add_node()).collect();
     let mut table = layout.table(Vec::new());
@@ -40,9 +38,20 @@ fn run(setup: Setup) -> (Found, Left) {
         nodes[..OWNERS].iter().map(|n| n.register(table.words()).unwrap()).collect();
     table.owners = owners(&regions, &nodes);
     let limits = layout.limits(setup.clients, OPERATIONS);
+    // For the start, and for each recovery.
+    let mailboxes = |_| -> Vec<SimRegion> {
+        let register = |node: &SimNode| node.register(limits.mailbox_words()).unwrap();
+        nodes[OWNERS..].iter().map(register).collect()
+    };
+    let mailboxes: Vec<Vec<SimRegion>> = (0..=DEATHS).map(mailboxes).collect();
     let worker = |(number, node): (u16, &SimNode)| {
         let fabric = node.worker(0, limits.scratch_words(table.longest_payload())).unwrap();
         let mut rows = RowWorker::new(fabric, table.clone(), number, limits, None).unwrap();
+        if setup.mode.has_line() {
+            let own = &mailboxes[0][usize::from(number)];
+            let all = owners(&mailboxes[0], &nodes[OWNERS..]);
+            rows = rows.with_mailbox(Mailbox { own, all }).unwrap();
+        }
         if let Some(trap) = setup.trap {
             rows.plant(trap, None);
         }
@@ -66,7 +75,8 @@ fn run(setup: Setup) -> (Found, Left) {
             events == 0
         });
         kill(&mut run, victim);
-        recover(&mut run, setup, (&mut regions, &nodes), victim, &mut left);
+        let mailboxes = &mailboxes[1 + victim];
+        recover(&mut run, setup, (&mut regions, &nodes), (victim, mailboxes), &mut left);
     }
     run.advance(|_| false);
     (0..DEATHS).for_each(|victim| run.record_death(victim));
@@ -86,11 +96,11 @@ fn kill(run: &mut Stores<'_>, victim: usize) {
     run.advance(|run| run.network.now_ns() >= until_ns);
 }
 
-fn recover(
-    run: &mut Stores<'_>,
+fn recover<'a>(
+    run: &mut Stores<'a>,
     setup: Setup,
     (regions, nodes): (&mut [SimRegion], &[SimNode]),
-    victim: usize,
+    (victim, mailboxes): (usize, &'a [SimRegion]),
     left: &mut Left,
 ) {
     run.fenced = true;
@@ -116,6 +126,10 @@ fn recover(
     table.owners = owners(regions, nodes);
     run.fenced = false;
     for worker in survivors {
+        if setup.mode.has_line() {
+            let all = owners(mailboxes, &nodes[OWNERS..]);
+            run.workers[worker].rows().replace_mailbox(Mailbox { own: &mailboxes[worker], all });
+        }
         run.workers[worker].rows().resume(table.clone(), &outcomes).unwrap();
         run.stopped[worker] = false;
         run.poll(worker);
@@ -129,7 +143,7 @@ fn setup(seed: u64, mode: Mode, trap: Option<Trap>) -> Setup {
 #[test]
 fn deaths_leave_a_consistent_index() {
     let given = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
-    for mode in modes() {
+    for mode in all_modes() {
         let (mut sum, mut unknown) = (Left::default(), 0);
         for seed in given.map_or(0..SEEDS, |seed: u64| seed..seed + 1) {
             let (found, left) = run(setup(seed, mode, None));
@@ -160,10 +174,10 @@ fn assert_caught(trap: Trap, mode: Mode) {
 /// An index entry without its row, or a row without its entry.
 #[test]
 fn index_written_before_its_record_is_caught() {
-    modes().for_each(|mode| assert_caught(Trap::EarlyWrite, mode));
+    all_modes().into_iter().for_each(|mode| assert_caught(Trap::EarlyWrite, mode));
 }
 
 #[test]
 fn index_of_another_holder_is_caught() {
-    modes().for_each(|mode| assert_caught(Trap::AnyHolder, mode));
+    all_modes().into_iter().for_each(|mode| assert_caught(Trap::AnyHolder, mode));
 }

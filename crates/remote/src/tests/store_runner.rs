@@ -1,50 +1,24 @@
-//! Clients of a store on a simulated cluster: gets, puts, inserts and deletes of few keys, recorded
-//! for the checker.
-//!
-//! A read or written value is an operation on the key's register. An answer that a key is absent,
-//! and a change of the index, is an operation on the register of each locked bucket, whose value is
-//! the bucket's last change.
+//! Clients of a store on a simulated cluster, recorded for the checker.
 
 use super::runner::{Found, Setup, SimServer, advance, message_worker, servers};
-use crate::{Owner, RowId, StoreWorker, TxnHandle};
-use crate::{
-    RowClient, RowWorker, StartTimestamp, StoreAnswer, StoreEvent, StoreKey, StoreLayout,
-    StoreStats,
-};
+use super::store_client::{OPERATIONS, StoreClient, layout, read_owner};
+use crate::{Mailbox, Owner, RowId, StoreWorker, TxnHandle};
+use crate::{RowClient, RowWorker, StartTimestamp, StoreEvent, StoreStats};
 use clearway_env::SeededEntropy;
 use clearway_fabric::sim::{Network, SimRegion};
 use clearway_fabric::{Fabric, Region, WorkerAddr};
-use clearway_history::{CheckerOptions, History, Op, Txn, TxnOutcome};
+use clearway_history::{CheckerOptions, History, Txn, TxnOutcome};
 use std::collections::BTreeMap;
-
-/// Words of a value. All of them are equal, so that a torn value is visible.
-const VALUE: usize = 2;
-const KEYS: u64 = 6;
-pub const OPERATIONS: usize = 3;
-
-#[derive(Clone, Copy, Debug)]
-enum Wish {
-    Get,
-    Put,
-    Insert { look_first: bool },
-    Delete,
-}
 
 struct Client {
     session: u32,
     begun_ns: u64,
     start: StartTimestamp,
-    /// Remaining operations; the next one is last.
-    plan: Vec<(StoreKey, Wish)>,
-    /// The current operation has already read its key.
-    looked: bool,
-    ops: Vec<Op>,
-    commits: bool,
+    of_txn: StoreClient,
 }
 
 pub struct Run<R> {
     setup: Setup,
-    layout: StoreLayout,
     pub rng: SeededEntropy,
     pub network: Network,
     pub workers: Vec<StoreWorker<R>>,
@@ -61,13 +35,9 @@ pub struct Run<R> {
     pub fenced: bool,
 }
 
-pub fn layout(setup: Setup) -> StoreLayout {
-    StoreLayout { mode: setup.mode, value_words: VALUE, buckets: 2, entries: 2 }
-}
-
 /// Runs the clients until enough transactions have committed, and checks the history.
 pub fn run(setup: Setup) -> (Found, StoreStats) {
-    let layout = layout(setup);
+    let layout = layout(setup.mode);
     let network = Network::new(setup.seed, setup.config());
     let nodes: Vec<_> = (0..setup.nodes).map(|_| network.add_node()).collect();
     let regions: Vec<SimRegion> =
@@ -93,10 +63,28 @@ pub fn run(setup: Setup) -> (Found, StoreStats) {
         let workers = (0..).zip(&ports).map(worker).collect();
         return run_workers(setup, network, &regions, workers, addresses, servers);
     }
+    let mailboxes: Vec<(WorkerAddr, SimRegion)> = ports
+        .iter()
+        .map(|(node, _)| {
+            let region = nodes[*node].register(limits.mailbox_words()).unwrap();
+            (address(nodes[*node].node()), region)
+        })
+        .collect();
+    let all = mailboxes.iter().map(|(address, region)| {
+        let (address, region) = (*address, region.key());
+        Owner { address, region }
+    });
+    let all: Vec<Owner> = all.collect();
     let worker = |(number, (node, port)): (u16, &(usize, u32))| {
         let fabric =
             nodes[*node].worker(*port, limits.scratch_words(table.longest_payload())).unwrap();
-        RowWorker::new(fabric, table.clone(), number, limits, Some(&regions[*node])).unwrap()
+        let local = Some(&regions[*node] as &dyn Region);
+        let worker = RowWorker::new(fabric, table.clone(), number, limits, local).unwrap();
+        if !setup.mode.has_line() {
+            return worker;
+        }
+        let own = &mailboxes[usize::from(number)].1;
+        worker.with_mailbox(Mailbox { own, all: all.clone() }).unwrap()
     };
     let workers = (0..).zip(&ports).map(worker).collect();
     run_workers(setup, network, &regions, workers, addresses, Vec::new())
@@ -111,7 +99,7 @@ fn run_workers<R: RowClient>(
     servers: Vec<(WorkerAddr, SimServer)>,
 ) -> (Found, StoreStats) {
     let store = |rows| {
-        let mut store = StoreWorker::new(rows, layout(setup), 4);
+        let mut store = StoreWorker::new(rows, layout(setup.mode), 4);
         setup.trap.into_iter().for_each(|trap| store.plant(trap));
         store
     };
@@ -141,7 +129,6 @@ impl<R: RowClient> Run<R> {
     ) -> Self {
         Self {
             setup,
-            layout: layout(setup),
             rng: SeededEntropy::new(setup.seed),
             network,
             addresses,
@@ -207,7 +194,8 @@ impl<R: RowClient> Run<R> {
         for event in events {
             self.handle(worker, event);
         }
-        if self.workers[worker].is_ready() {
+        let waits = self.workers[worker].rows().watches_memory();
+        if self.workers[worker].is_ready() || waits {
             // Rows that are held already are always ready: let time pass.
             self.network.set_timer(worker as u64, self.network.now_ns() + 100);
         }
@@ -215,7 +203,14 @@ impl<R: RowClient> Run<R> {
 
     fn handle(&mut self, worker: usize, event: StoreEvent) {
         match event {
-            StoreEvent::Done(txn, key, answer) => self.done(worker, txn, key, answer),
+            StoreEvent::Done(txn, key, answer) => {
+                let client = &mut self.clients[worker].get_mut(&txn).unwrap().of_txn;
+                let store = &mut self.workers[worker];
+                if let Err(why) = client.record(store, txn, key, answer, &mut self.values) {
+                    return self.found.broken.push(why);
+                }
+                self.go_on(worker, txn);
+            }
             StoreEvent::Committed(txn) => {
                 let client = self.clients[worker].remove(&txn).unwrap();
                 let session = client.session;
@@ -238,23 +233,10 @@ impl<R: RowClient> Run<R> {
     }
 
     fn begin(&mut self, worker: usize, txn: TxnHandle, session: u32) {
-        let count = 1 + self.rng.below(OPERATIONS as u64);
-        let plan = (0..count).map(|_| {
-            let key = StoreKey::new(1 + self.rng.below(KEYS)).unwrap();
-            let wish = match self.rng.below(8) {
-                0..3 => Wish::Get,
-                3..5 => Wish::Put,
-                5..7 => Wish::Insert { look_first: self.rng.below(2) == 0 },
-                _ => Wish::Delete,
-            };
-            (key, wish)
-        });
-        let plan = plan.collect();
+        let of_txn = StoreClient::new(&self.rng);
         let start = self.workers[worker].rows().start(txn);
         let begun_ns = self.network.now_ns();
-        let (looked, ops, commits) = (false, Vec::new(), false);
-        self.clients[worker]
-            .insert(txn, Client { session, begun_ns, start, plan, looked, ops, commits });
+        self.clients[worker].insert(txn, Client { session, begun_ns, start, of_txn });
         self.go_on(worker, txn);
     }
 
@@ -262,114 +244,16 @@ impl<R: RowClient> Run<R> {
     fn go_on(&mut self, worker: usize, txn: TxnHandle) {
         let client = self.clients[worker].get_mut(&txn).unwrap();
         let store = &mut self.workers[worker];
-        let Some(&(key, wish)) = client.plan.last() else {
-            client.commits = self.rng.below(20) > 0;
-            let end = if client.commits { store.commit(txn) } else { store.abort(txn) };
-            return end.unwrap();
-        };
-        self.values += 1;
-        let value = [self.values; VALUE];
-        let result = match (wish, client.looked) {
-            (Wish::Get, _) | (Wish::Insert { look_first: true }, false) => {
-                store.get(txn, key, false)
-            }
-            (Wish::Put | Wish::Delete, false) => store.get(txn, key, true),
-            (Wish::Put, true) => store.put(txn, key, &value),
-            (Wish::Insert { .. }, _) => store.insert(txn, key, &value),
-            (Wish::Delete, true) => store.delete(txn, key),
-        };
+        let result = client.of_txn.go_on(store, txn, &self.rng, &mut self.values, |_| ());
         if let Err(why) = result {
             self.found.broken.push(why.to_string());
         }
     }
 
-    fn done(&mut self, worker: usize, txn: TxnHandle, key: StoreKey, answer: StoreAnswer) {
-        let mut client = self.clients[worker].remove(&txn).unwrap();
-        let &(planned, wish) = client.plan.last().unwrap();
-        assert_eq!(planned, key);
-        let register = self.history.key(&key.to_string());
-        let (looks, changes) = match wish {
-            Wish::Get => (true, false),
-            Wish::Put | Wish::Delete => (!client.looked, client.looked),
-            Wish::Insert { look_first } => {
-                (look_first && !client.looked, !look_first || client.looked)
-            }
-        };
-        let mut value = [0; VALUE];
-        if looks && answer == StoreAnswer::Present {
-            assert!(self.workers[worker].value(txn, key, &mut value));
-            if value[0] != value[1] || value[0] == 0 {
-                self.found.broken.push(format!("torn value of {key}: {value:?}"));
-            }
-            client.ops.push(Op::Read { key: register, value: Some(value[0]) });
-        } else if changes
-            && matches!(wish, Wish::Insert { .. }) == (answer == StoreAnswer::Absent)
-            && answer != StoreAnswer::NoRoom
-        {
-            match wish {
-                Wish::Delete => {
-                    // A value that nobody can read.
-                    self.values += 1;
-                    client.ops.push(Op::Write { key: register, value: self.values });
-                }
-                _ => {
-                    assert!(self.workers[worker].value(txn, key, &mut value));
-                    client.ops.push(Op::Write { key: register, value: value[0] });
-                }
-            }
-        }
-        let changed_index = changes && !matches!(wish, Wish::Put);
-        if answer != StoreAnswer::Present || changed_index {
-            self.record_buckets(worker, txn, key, &mut client);
-        }
-        // A key is changed or deleted only if it was found, and inserted only if it was not.
-        client.looked = looks
-            && matches!(
-                (wish, answer == StoreAnswer::Present),
-                (Wish::Put | Wish::Delete, true) | (Wish::Insert { .. }, false)
-            );
-        if !client.looked {
-            client.plan.pop();
-        }
-        self.clients[worker].insert(txn, client);
-        self.go_on(worker, txn);
-    }
-
-    /// Records what the transaction knows of the buckets that it has locked for a key.
-    fn record_buckets(
-        &mut self,
-        worker: usize,
-        txn: TxnHandle,
-        key: StoreKey,
-        client: &mut Client,
-    ) {
-        for probe in 0..self.layout.probes() {
-            let bucket = self.layout.bucket(key, probe, self.setup.nodes as usize);
-            let rows = self.workers[worker].rows();
-            if !rows.holds(txn, self.layout.bucket_row(bucket)) {
-                if probe == 0 {
-                    self.found
-                        .broken
-                        .push(format!("{key} was reported absent, but its bucket is not locked"));
-                }
-                return;
-            }
-            let mut word = [0];
-            rows.payload(txn, self.layout.bucket_row(bucket), &mut word);
-            let change = word[0] >> 1;
-            let register = self.history.key(&format!("bucket {}.{}", bucket.owner, bucket.number));
-            let write = Op::Write { key: register, value: change };
-            if change != rows.attempt(txn) {
-                client.ops.push(Op::Read { key: register, value: (change > 0).then_some(change) });
-            } else if !client.ops.contains(&write) {
-                client.ops.push(write);
-            }
-        }
-    }
-
     fn record(&mut self, client: Client, outcome: TxnOutcome) {
         self.committed += u64::from(outcome == TxnOutcome::Committed);
-        let (session, start, ops) = (client.session, client.begun_ns, client.ops);
+        let (session, start) = (client.session, client.begun_ns);
+        let ops = client.of_txn.ops.iter().map(|op| op.recorded(&mut self.history)).collect();
         let end = (outcome != TxnOutcome::Unknown).then(|| self.network.now_ns());
         let txn = Txn { session, start, end, outcome, ops };
         self.history.push(txn).unwrap();
@@ -377,13 +261,14 @@ impl<R: RowClient> Run<R> {
 
     /// Returns true if a commit of a worker is in flight.
     pub fn commits(&self, worker: usize) -> bool {
-        self.clients[worker].values().any(|client| client.commits)
+        self.clients[worker].values().any(|client| client.of_txn.commits)
     }
 
     /// Records the running transactions of a dead worker.
     pub fn record_death(&mut self, worker: usize) {
         for (_, client) in std::mem::take(&mut self.clients[worker]) {
-            let outcome = if client.commits { TxnOutcome::Unknown } else { TxnOutcome::Aborted };
+            let outcome =
+                if client.of_txn.commits { TxnOutcome::Unknown } else { TxnOutcome::Aborted };
             self.record(client, outcome);
         }
     }
@@ -396,7 +281,7 @@ impl<R: RowClient> Run<R> {
         self.found.checked = self.history.check(&CheckerOptions::default());
     }
 
-    /// Verifies after all transactions have ended that all locks are free and index and rows agree.
+    /// Verifies locks, index and rows after all transactions have ended, and records their contents.
     fn check_regions(&mut self, regions: &[SimRegion]) {
         let left: usize = self.clients.iter().map(BTreeMap::len).sum();
         if left > 0 {
@@ -405,7 +290,7 @@ impl<R: RowClient> Run<R> {
         if self.servers.iter().any(|(_, server)| !server.is_free() || server.bad_requests() > 0) {
             self.found.broken.push("a server's lock leaked, or it got an invalid request".into());
         }
-        let mut seen = Vec::new();
+        let (mut seen, mut ops) = (Vec::new(), Vec::new());
         let table = self.workers[0].rows().table().clone();
         let header = self.setup.mode.header_words();
         for (owner, region) in (0..).zip(regions) {
@@ -414,25 +299,16 @@ impl<R: RowClient> Run<R> {
                 Some(_) => 0,
                 None => region.load(table.word(row, word).word as usize),
             };
-            for number in 0..self.layout.buckets {
-                let bucket = super::Bucket { owner, number };
-                let index = self.layout.bucket_row(bucket);
-                let rows =
-                    (0..self.layout.entries as usize).map(|entry| self.layout.row(bucket, entry));
-                for (entry, row) in rows.enumerate() {
-                    let (named, key) = (load(index, header + 1 + entry), load(row, header));
-                    if named != key || (key != 0 && seen.contains(&key)) {
-                        self.found
-                            .broken
-                            .push(format!("the index has {named} for {key} in {row:?}"));
-                    }
-                    seen.push(key);
-                    let held = |row| (0..header).any(|word| load(row, word) != 0);
-                    if held(row) || held(index) {
-                        self.found.broken.push(format!("a lock of {row:?} or its bucket leaked"));
-                    }
-                }
+            match read_owner(layout(self.setup.mode), owner, load, &mut seen) {
+                Ok(of_owner) => ops.extend(of_owner),
+                Err(why) => return self.found.broken.push(why),
             }
         }
+        // What is left, as a last transaction sees it.
+        let ops = ops.iter().map(|op| op.recorded(&mut self.history)).collect();
+        let session = (self.workers.len() * self.setup.clients) as u32;
+        let start = self.network.now_ns() + 1;
+        let (end, outcome) = (Some(start + 1), TxnOutcome::Committed);
+        self.history.push(Txn { session, start, end, outcome, ops }).unwrap();
     }
 }
