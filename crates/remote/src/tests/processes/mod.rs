@@ -1,16 +1,20 @@
 //! Worker processes that are killed, over shared memory and TCP. Leases detect their deaths.
 //!
-//! The test's process owns the rows, except those of an owner that is killed, too. Each worker is
-//! the same program, which runs only [`child`]. Both communicate by lines of text:
+//! The test's process owns the rows of a table or a store, except those of an owner that is killed,
+//! too. Each worker is the same program, which runs only [`child`]. Both communicate by lines of
+//! text:
 //!
 //! | from a worker | |
 //! |---|---|
 //! | `ready ADDRESS KEY` | its node's address, `-` on shared memory, and its mailbox's key |
-//! | `commit SESSION STARTED OPS` | this transaction requests its commit; an operation is owner.index=read or, if changed, =read,written |
+//! | `commit SESSION STARTED OPS` | this transaction requests its commit |
 //! | `committed SESSION ENDED` | this transaction has committed |
 //! | `holds KEY WORDS` | after `stop`: its new mailbox's key, and the locks it certainly holds |
 //! | `ended` | after `finish`: all its transactions have ended |
 //! | `failed` | a verb has failed for the first time |
+//!
+//! An operation is `register=read`, `register=,written` or `register=read,written`. The register is
+//! a row (`owner.index`), or a key or bucket of the store.
 //!
 //! | to a worker | |
 //! |---|---|
@@ -20,25 +24,32 @@
 //! | `finish` | start no more transactions |
 
 mod owner;
+mod rows;
+mod store;
 mod worker;
 
-use super::PAYLOAD;
+use super::store_client::{OPERATIONS, StoreOp, layout, read_owner};
+use super::{PAYLOAD, all_modes};
 use crate::recovery::{HeldLock, rebuild};
 use crate::{Buckets, LeaseWatch, LogLayout, Mode, Owner, RowId, Table, WorkerLimits};
 use clearway_env::{Clock, OsClock};
 use clearway_fabric::shm::{ShmConfig, ShmSegment};
 use clearway_fabric::tcp::{TcpConfig, TcpFabric};
 use clearway_fabric::{Fabric, FabricNode, Region, RegionKey, WorkerAddr};
-use clearway_history::{CheckerOptions, History, Op, Txn, TxnOutcome};
+use clearway_history::{CheckerOptions, History, Txn, TxnOutcome};
+use rows::RowLoad;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use store::StoreLoad;
 use worker::Work;
 
-const LIMITS: WorkerLimits = WorkerLimits { transactions: 2, rows: 3 };
+/// Concurrent transactions of a worker.
+const TRANSACTIONS: usize = 2;
 const OWNERS: u32 = 2;
 const ROWS: u32 = 3;
 const WORKERS: u32 = 4;
@@ -46,22 +57,74 @@ const WORKERS: u32 = 4;
 const COMMITS_PER_KILL: usize = 400;
 const KILLS: usize = 2;
 /// A worker that does not run for this long is considered dead and killed. The test continues
-/// without it.
+/// without it, unless it is the last one: then its lease starts again.
 const LEASE: Duration = Duration::from_secs(1);
 const SECRET: [u8; 16] = *b"of this test run";
 
-fn table_of(mode: Mode, keys: &[u64]) -> Table {
-    let log = LogLayout {
-        workers: WORKERS,
-        transactions: LIMITS.transactions as u32,
-        rows: LIMITS.rows as u32,
-    };
-    let owner = |(node, key): (u32, &u64)| Owner {
-        address: WorkerAddr { node: FabricNode(node), port: 9 },
-        region: RegionKey { key: *key, base: 0 },
-    };
-    let owners = (0..).zip(keys).map(owner).collect();
-    Table { mode, payload_words: PAYLOAD, rows: ROWS, buckets: Buckets::default(), log, owners }
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Contents {
+    Rows,
+    Store,
+}
+
+/// What the processes share, in one mode.
+#[derive(Clone, Copy)]
+struct Shape {
+    contents: Contents,
+    /// Its place among all modes.
+    mode: usize,
+}
+
+impl Shape {
+    fn all(contents: Contents) -> impl Iterator<Item = Self> {
+        (0..all_modes().len()).map(move |mode| Self { contents, mode })
+    }
+
+    fn parse(contents: &str, mode: &str) -> Self {
+        let contents = if contents == "store" { Contents::Store } else { Contents::Rows };
+        Self { contents, mode: mode.parse().unwrap() }
+    }
+
+    fn mode(self) -> Mode {
+        all_modes()[self.mode]
+    }
+
+    fn limits(self) -> WorkerLimits {
+        match self.contents {
+            Contents::Rows => WorkerLimits { transactions: TRANSACTIONS, rows: 3 },
+            Contents::Store => layout(self.mode()).limits(TRANSACTIONS, OPERATIONS),
+        }
+    }
+
+    /// Returns the table on the regions with these keys.
+    fn table(self, keys: &[u64]) -> Table {
+        let owner = |(node, key): (u32, &u64)| Owner {
+            address: WorkerAddr { node: FabricNode(node), port: 9 },
+            region: RegionKey { key: *key, base: 0 },
+        };
+        let owners = (0..).zip(keys).map(owner).collect();
+        let limits = self.limits();
+        let (transactions, rows) = (limits.transactions as u32, limits.rows as u32);
+        let log = LogLayout { workers: WORKERS, transactions, rows };
+        if self.contents == Contents::Store {
+            return Table { log, ..layout(self.mode()).table(owners) };
+        }
+        let (mode, buckets) = (self.mode(), Buckets::default());
+        Table { mode, payload_words: PAYLOAD, rows: ROWS, buckets, log, owners }
+    }
+
+    /// Returns the words of an owner's region.
+    fn words(self) -> usize {
+        self.table(&[0; OWNERS as usize]).words()
+    }
+}
+
+/// As [`Shape::parse`] expects it.
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let contents = if self.contents == Contents::Store { "store" } else { "rows" };
+        write!(f, "{contents} {}", self.mode)
+    }
 }
 
 fn now_ns() -> u64 {
@@ -86,18 +149,17 @@ fn child() {
     if fields[0] == "owner" {
         return owner::serve(&fields[1..]);
     }
-    let [kind, number, mode, place @ ..] = &fields[..] else { panic!("{spec}") };
-    let (number, mode): (u16, usize) = (number.parse().unwrap(), mode.parse().unwrap());
+    let [kind, number, contents, mode, place @ ..] = &fields[..] else { panic!("{spec}") };
+    let (number, shape): (u16, _) = (number.parse().unwrap(), Shape::parse(contents, mode));
     let keys = place[place.len() - OWNERS as usize..]
         .iter()
         .map(|key| key.parse().unwrap())
         .collect::<Vec<u64>>();
-    let table = table_of(all_modes()[mode], &keys);
     let node = FabricNode(OWNERS + u32::from(number));
     if *kind == "shm" {
         let segment = ShmSegment::attach(place[0].as_ref()).unwrap();
         let fabric = segment.node(node, Duration::ZERO).unwrap();
-        return Work::new(fabric, "-", table, number, |_, _, _| ()).run();
+        return work(fabric, "-", (shape, number), &keys, |_, _, _| ());
     }
     let fabric = bind(node.0);
     (0..OWNERS).for_each(|owner| {
@@ -107,11 +169,23 @@ fn child() {
     let add_peer = |fabric: &TcpFabric, node, address: &str| {
         fabric.add_peer(node, address.parse().unwrap());
     };
-    Work::new(fabric, &address, table, number, add_peer).run();
+    work(fabric, &address, (shape, number), &keys, add_peer);
 }
 
-fn all_modes() -> Vec<Mode> {
-    Mode::PUBLISHED.into_iter().chain(Mode::ADAPTIVE).chain([Mode::ONE_ROUND, Mode::LINE]).collect()
+/// Runs a worker until the test ends it.
+fn work<F: Fabric>(
+    node: F,
+    address: &str,
+    of: (Shape, u16),
+    keys: &[u64],
+    add_peer: impl Fn(&F, FabricNode, &str),
+) where
+    F::Region: 'static,
+{
+    match of.0.contents {
+        Contents::Rows => Work::<F, RowLoad<_>>::new(node, address, of, keys, add_peer).run(),
+        Contents::Store => Work::<F, StoreLoad<_>>::new(node, address, of, keys, add_peer).run(),
+    }
 }
 
 struct Process {
@@ -130,6 +204,7 @@ impl Process {
 }
 
 struct Owners<R> {
+    shape: Shape,
     table: Table,
     regions: Vec<R>,
     workers: Vec<Process>,
@@ -172,19 +247,20 @@ fn spawn(number: usize, spec: &str, sender: Sender<(usize, String)>) -> Process 
 
 impl<R: Region> Owners<R> {
     /// Starts the workers. `regions` are those of the first owners; `keys` those of all.
-    fn new(mode: usize, regions: Vec<R>, keys: &[u64], place: &str) -> Self {
-        let table = table_of(all_modes()[mode], keys);
+    fn new(shape: Shape, regions: Vec<R>, keys: &[u64], place: &str) -> Self {
+        let table = shape.table(keys);
         let (sender, lines) = channel();
         let start = |number| {
             let spec = format!(
                 "{} {}",
-                place.replace("NUMBER", &format!("{number} {mode}")),
+                place.replace("NUMBER", &format!("{number} {shape}")),
                 joined(keys.iter().copied())
             );
             spawn(number, &spec, sender.clone())
         };
         let workers = (0..WORKERS as usize).map(start).collect();
         let mut owners = Self {
+            shape,
             table,
             regions,
             workers,
@@ -243,12 +319,17 @@ impl<R: Region> Owners<R> {
                 }
             }
             let now_ns = now_ns();
-            for (watch, region) in self.watches.iter_mut().zip(&self.regions) {
-                let dead = watch.look(now_ns, region);
-                if !dead.is_empty() {
-                    return dead;
-                }
+            let looks = self.watches.iter_mut().zip(&self.regions);
+            let found = looks.map(|(watch, region)| watch.look(now_ns, region));
+            let Some(dead) = found.into_iter().find(|dead| !dead.is_empty()) else { continue };
+            let survives = |(number, worker): (u16, &Process)| {
+                worker.alive && !worker.killed && !dead.contains(&number)
+            };
+            if (0..).zip(&self.workers).any(survives) {
+                return dead;
             }
+            // The machine is too slow for every lease.
+            self.watch();
         }
         Vec::new()
     }
@@ -262,11 +343,13 @@ impl<R: Region> Owners<R> {
                 let start = fields.next().unwrap().parse().unwrap();
                 let mut ops = Vec::new();
                 for op in fields {
-                    let (row, values) = op.split_once('=').unwrap();
-                    let key = self.history.key(row);
-                    let mut values = values.split(',').map(|value| value.parse::<u64>().unwrap());
-                    ops.push(Op::Read { key, value: values.next().filter(|value| *value > 0) });
-                    ops.extend(values.next().map(|value| Op::Write { key, value }));
+                    let (name, values) = op.split_once('=').unwrap();
+                    let (read, written) = values.split_once(',').unwrap_or((values, ""));
+                    let [read, written] = [read, written].map(|value| value.parse().ok());
+                    let read = read.map(|value| StoreOp::Read(name.into(), value));
+                    let written = written.map(|value| StoreOp::Write(name.into(), value));
+                    let both = read.into_iter().chain(written);
+                    ops.extend(both.map(|op| op.recorded(&mut self.history)));
                 }
                 self.commits.insert(
                     session,
@@ -329,7 +412,7 @@ impl<R: Region> Owners<R> {
             dead.iter().for_each(|worker| watch.clear(*worker, region));
         }
         let keys = keys_of(&self.regions);
-        self.table = table_of(self.table.mode, &keys);
+        self.table = self.shape.table(&keys);
         let mailboxes = self.mailboxes.iter().flatten().map(|(_, key)| *key);
         let words = keys.into_iter().chain(mailboxes).chain(outcomes.to_words());
         let go = format!("go {}", joined(words));
@@ -352,6 +435,10 @@ impl<R: Region> Owners<R> {
     fn run(mut self) -> (u64, usize) {
         for kill in 1..=KILLS {
             self.recovering(|owners| owners.committed >= kill * COMMITS_PER_KILL);
+            if self.alive() == 1 {
+                // The machine was too slow for the leases of the others.
+                break;
+            }
             let victim = self.workers.iter().position(|worker| worker.alive).unwrap();
             self.workers[victim].child.kill().unwrap();
             self.workers[victim].killed = true;
@@ -363,13 +450,10 @@ impl<R: Region> Owners<R> {
         self.send_all("finish");
         self.recovering(|owners| owners.ended == owners.alive());
         let unknown = self.end_workers();
-        self.check(enough);
-        for (owner, region) in (0..).zip(&self.regions) {
-            for index in 0..ROWS {
-                let first = self.table.word(RowId { owner, index }, 0).word as usize;
-                self.check_row(owner, index, |word| region.load(first + word));
-            }
-        }
+        let owners = (0..).zip(&self.regions);
+        let read = owners.map(|(owner, region)| self.read(owner, |word| region.load(word)));
+        let read = read.flatten().collect();
+        self.check(read, enough);
         (self.freed, unknown)
     }
 
@@ -390,29 +474,40 @@ impl<R: Region> Owners<R> {
         unknown
     }
 
-    fn check(&mut self, enough: usize) {
+    /// Checks the history, to which a last transaction with these operations is added.
+    fn check(&mut self, last: Vec<StoreOp>, enough: usize) {
+        let ops = last.iter().map(|op| op.recorded(&mut self.history)).collect();
+        let (session, start) = (WORKERS * TRANSACTIONS as u32, now_ns());
+        let (end, outcome) = (Some(start + 1), TxnOutcome::Committed);
+        self.history.push(Txn { session, start, end, outcome, ops }).unwrap();
         let report = self.history.check(&CheckerOptions::default());
         assert!(report.is_clean(), "{:?}: {report}", self.table.mode);
-        assert!(report.counts.committed >= enough as u64, "{report}");
+        assert!(report.counts.committed > enough as u64, "{report}");
     }
 
-    /// Asserts that a row is free and not torn. Returns the value of its words.
-    fn check_row(&self, owner: u32, index: u32, load: impl Fn(usize) -> u64) -> u64 {
+    /// Asserts that the rows of an owner are free and not torn, and that its index agrees with
+    /// them. Returns what a last transaction reads there.
+    fn read(&self, owner: u32, load: impl Fn(usize) -> u64) -> Vec<StoreOp> {
+        let load = |row: RowId, word: usize| load(self.table.word(row, word).word as usize);
+        if self.shape.contents == Contents::Store {
+            let read = read_owner(layout(self.table.mode), owner, load, &mut Vec::new());
+            return read.unwrap_or_else(|why| panic!("{:?}: {why}", self.table.mode));
+        }
         let header = self.table.mode.header_words();
-        let row: Vec<u64> = (0..header + PAYLOAD).map(load).collect();
-        let free = row[..header].iter().all(|word| *word == 0);
-        assert!(free, "row {owner}.{index}: the lock leaked: {row:?}");
-        let whole = row[header..].iter().all(|word| *word == row[header]);
-        assert!(whole, "row {owner}.{index}: torn: {row:?}");
-        row[header]
+        let read = |index| {
+            let of_row = |word| load(RowId { owner, index }, word);
+            let row: Vec<u64> = (0..header + PAYLOAD).map(of_row).collect();
+            let free = row[..header].iter().all(|word| *word == 0);
+            assert!(free, "row {owner}.{index}: the lock leaked: {row:?}");
+            let whole = row[header..].iter().all(|word| *word == row[header]);
+            assert!(whole, "row {owner}.{index}: torn: {row:?}");
+            StoreOp::Read(format!("{owner}.{index}"), row[header])
+        };
+        (0..ROWS).map(read).collect()
     }
 }
 
-fn words_of(mode: usize) -> usize {
-    table_of(all_modes()[mode], &[0; OWNERS as usize]).words()
-}
-
-fn segment(mode: usize) -> ShmSegment {
+fn segment(shape: Shape) -> ShmSegment {
     let nodes = (OWNERS + WORKERS) as usize;
     // A mailbox for each worker at the start and after each recovery.
     let mailboxes = (WORKERS * (1 + WORKERS)) as usize;
@@ -422,7 +517,7 @@ fn segment(mode: usize) -> ShmSegment {
         regions: OWNERS as usize + mailboxes,
         queue_pairs: 256,
         ring_words: 4,
-        heap_words: OWNERS as usize * words_of(mode) + mailboxes * LIMITS.mailbox_words(),
+        heap_words: OWNERS as usize * shape.words() + mailboxes * shape.limits().mailbox_words(),
     };
     ShmSegment::create(config).unwrap()
 }
@@ -437,35 +532,47 @@ fn keys_of<R: Region>(regions: &[R]) -> Vec<u64> {
     regions.iter().map(|region| region.key().key).collect()
 }
 
-#[test]
-fn killed_processes_keep_serializability_on_shm() {
-    for mode in 0..all_modes().len() {
-        let segment = segment(mode);
+fn kill_workers_on_shm(contents: Contents) {
+    for shape in Shape::all(contents) {
+        let segment = segment(shape);
         let nodes: Vec<_> =
             (0..OWNERS).map(|n| segment.node(FabricNode(n), Duration::ZERO).unwrap()).collect();
         let regions: Vec<_> =
-            nodes.iter().map(|node| node.register(words_of(mode)).unwrap()).collect();
+            nodes.iter().map(|node| node.register(shape.words()).unwrap()).collect();
         let (keys, place) = (keys_of(&regions), format!("shm NUMBER {}", segment.path().display()));
-        let (freed, unknown) = Owners::new(mode, regions, &keys, &place).run();
-        println!(
-            "{:?}: {freed} exclusive locks freed, {unknown} unknown outcomes",
-            all_modes()[mode]
-        );
+        let (freed, unknown) = Owners::new(shape, regions, &keys, &place).run();
+        println!("{:?}: {freed} exclusive locks freed, {unknown} unknown outcomes", shape.mode());
+    }
+}
+
+fn kill_workers_on_tcp(contents: Contents) {
+    for shape in Shape::all(contents) {
+        let nodes: Vec<_> = (0..OWNERS).map(bind).collect();
+        let regions: Vec<_> =
+            nodes.iter().map(|node| node.register(shape.words()).unwrap()).collect();
+        let addresses: Vec<String> = nodes.iter().map(|node| node.address().to_string()).collect();
+        let (keys, place) = (keys_of(&regions), format!("tcp NUMBER {}", addresses.join(" ")));
+        let (freed, unknown) = Owners::new(shape, regions, &keys, &place).run();
+        println!("{:?}: {freed} exclusive locks freed, {unknown} unknown outcomes", shape.mode());
     }
 }
 
 #[test]
+fn killed_processes_keep_serializability_on_shm() {
+    kill_workers_on_shm(Contents::Rows);
+}
+
+#[test]
 fn killed_processes_keep_serializability_on_tcp() {
-    for mode in 0..all_modes().len() {
-        let nodes: Vec<_> = (0..OWNERS).map(bind).collect();
-        let regions: Vec<_> =
-            nodes.iter().map(|node| node.register(words_of(mode)).unwrap()).collect();
-        let addresses: Vec<String> = nodes.iter().map(|node| node.address().to_string()).collect();
-        let (keys, place) = (keys_of(&regions), format!("tcp NUMBER {}", addresses.join(" ")));
-        let (freed, unknown) = Owners::new(mode, regions, &keys, &place).run();
-        println!(
-            "{:?}: {freed} exclusive locks freed, {unknown} unknown outcomes",
-            all_modes()[mode]
-        );
-    }
+    kill_workers_on_tcp(Contents::Rows);
+}
+
+#[test]
+fn killed_processes_keep_the_store_serializable_on_shm() {
+    kill_workers_on_shm(Contents::Store);
+}
+
+#[test]
+fn killed_processes_keep_the_store_serializable_on_tcp() {
+    kill_workers_on_tcp(Contents::Store);
 }
