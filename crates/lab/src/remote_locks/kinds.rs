@@ -6,7 +6,7 @@ use super::{configuration, judge, protocol_name};
 use crate::bars::{Bar, Bound, Reading};
 use crate::bp::grid::{Cell, Grid};
 use crate::experiment::Task;
-use crate::number::shown;
+use crate::number::{shown, spread};
 use crate::progress::Progress;
 use crate::result::{Axis, Findings, Samples};
 use crate::table::{self, Column, Table};
@@ -47,8 +47,7 @@ impl Share {
     fn ratio(&self, theta: f64) -> Option<[f64; 3]> {
         let (ours, better) = self.compared(theta)?;
         let of_seeds = self.grid.repetitions(ADAPTIVE.name, theta, YcsbOutcome::RATE.of);
-        let lowest = of_seeds.iter().copied().fold(f64::INFINITY, f64::min);
-        let highest = of_seeds.iter().copied().fold(0.0, f64::max);
+        let (lowest, highest) = spread(&of_seeds)?;
         Some([ours, lowest, highest].map(|rate| rate / better))
     }
 }
