@@ -66,7 +66,8 @@ Exit codes:
 pub struct CheckFlags {
     /// The data directory
     pub dir: PathBuf,
-    /// Memory for keys, in bytes or with KiB, MiB or GiB. Tree nodes that do not fit are read twice
+    /// Memory for keys, in bytes or with KiB, MiB, GiB or TiB. Tree nodes that do not fit are read
+    /// twice
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub memory: Size,
     /// Directory for a scratch file. It grows to the size of the pages that recovery changes
@@ -95,7 +96,7 @@ pub struct BackupFlags {
     pub dir: PathBuf,
     /// Directory for the backup; must be empty or not exist
     pub target: PathBuf,
-    /// Maximum rate in bytes per second, for example 100MiB [default: no limit]
+    /// Maximum rate in bytes per second, or with KiB, MiB, GiB or TiB; above 0 [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = rate)]
     pub rate: Option<Size>,
 }

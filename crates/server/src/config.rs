@@ -16,7 +16,7 @@ use file::File;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use values::Number;
+use values::{Bound, Number};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -40,7 +40,8 @@ table::settings! {
     /// Partitions of a new data directory, 1 to 1024. An existing directory keeps its number
     /// [default: 4 per core]
     partitions("N"): u16 => Option<u16> = None, in 1..=1024;
-    /// Memory for data pages, in bytes or with KiB, MiB or GiB, at least 1MiB [default: 128MiB]
+    /// Memory for data pages, in bytes or with KiB, MiB, GiB or TiB, 1MiB to 16TiB
+    /// [default: 128MiB]
     buffer_pool("SIZE"): Size => u64 = 128 * MIB, in MIB..=16 * TIB;
     /// Directory on a local SSD for a file that caches pages evicted from the buffer pool. The file
     /// is emptied at each start [default: none]
@@ -64,17 +65,17 @@ table::settings! {
     hot_rows("LIST"): HotRows => HotRows = HotRows::default();
     /// Seconds between checkpoints, 1 to 86400 [default: 60]
     checkpoint_interval_s("SECONDS"): u64 => u64 = 60, in 1..=86_400;
-    /// Growth of the log that starts a checkpoint early, at least 1MiB. Bounds the size of the log
+    /// Growth of the log that starts a checkpoint early, 1MiB to 16TiB. Bounds the size of the log
     /// and the recovery time [default: 1GiB]
     checkpoint_log("SIZE"): Size => u64 = GIB, in MIB..=16 * TIB;
     /// Maximum size of a temporary file in the data directory for old row versions that open
     /// snapshots need and that do not fit in memory, 1MiB to 16TiB; 0 means no file. If it is full,
     /// the oldest snapshot fails with 72000 [default: 1GiB]
     version_spill("SIZE"): Size => u64 = GIB;
-    /// Memory that one statement can use for rows, groups and sort keys, at least 1MiB. A statement
+    /// Memory that one statement can use for rows, groups and sort keys, 1MiB to 16TiB. A statement
     /// that needs more fails with 53200 [default: an eighth of the machine's memory]
     query_memory("SIZE"): Size => u64 = (crate::page_io::memory() / 8).max(MIB), in MIB..=16 * TIB;
-    /// Size of a log segment file, a multiple of 4KiB, at least 1MiB [default: 64MiB]
+    /// Size of a log segment file, a multiple of 4KiB, 1MiB to 1TiB [default: 64MiB]
     log_segment("SIZE"): Size => u64 = 64 * MIB, in MIB..=TIB;
     /// Size of the log's buffer in memory, 1MiB to 64GiB [default: 16MiB]
     log_buffer("SIZE"): Size => u64 = 16 * MIB, in MIB..=64 * GIB;
@@ -104,8 +105,8 @@ table::settings! {
     /// Instructions that acquire latches: `auto` measures at startup and uses the fastest;
     /// otherwise a name from `clearway.latch_calibration` [default: auto]
     latch("HOW"): LatchChoice => LatchChoice = LatchChoice::Auto;
-    /// Spins before a waiting thread yields or sleeps, doubled for latches that are mostly held
-    /// briefly; 0 sleeps at once. `auto` calibrates at startup [default: auto]
+    /// Spins before a waiting thread yields or sleeps, 0 to 100000, doubled for latches that are
+    /// mostly held briefly; 0 sleeps at once. `auto` calibrates at startup [default: auto]
     latch_spins("N"): LatchSpins => LatchSpins = LatchSpins::Auto;
     /// Whether requests and waits for latches and locks are counted for `clearway.contention`: on
     /// or off [default: on]
@@ -155,7 +156,7 @@ impl Config {
     fn check(&self) -> Result<(), String> {
         self.check_ranges()?;
         if self.version_spill > 0 {
-            check_range("version_spill", self.version_spill.into(), MIB..=16 * TIB)?;
+            check_range::<Size>("version_spill", self.version_spill.into(), MIB..=16 * TIB)?;
         }
         if !self.log_segment.is_multiple_of(4096) {
             return Err("log_segment must be a multiple of 4KiB".to_owned());
@@ -167,10 +168,16 @@ impl Config {
     }
 }
 
-fn check_range(key: &str, value: Number, range: RangeInclusive<u64>) -> Result<(), String> {
+/// Checks a number or size that is written like `T`.
+fn check_range<T: Bound>(
+    key: &str,
+    value: Number,
+    range: RangeInclusive<u64>,
+) -> Result<(), String> {
     match value.0 {
         Some(value) if !range.contains(&value) => {
-            Err(format!("{key} must be between {} and {}, not {value}", range.start(), range.end()))
+            let [low, high, value] = [*range.start(), *range.end(), value].map(T::show);
+            Err(format!("{key} must be between {low} and {high}, not {value}"))
         }
         _ => Ok(()),
     }

@@ -9,7 +9,7 @@ use clearway_latch::calibrate::{self, Calibration};
 use std::str::FromStr;
 
 /// The largest configurable number of spins, about one millisecond.
-const MAX_SPINS: u32 = 100_000;
+pub(crate) const MAX_SPINS: u32 = 100_000;
 
 /// How latches are acquired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,8 +6,8 @@
 //! `From`. The documentation of the line is the help text of the flag and the rustdoc of both
 //! fields.
 
-/// Defines `Flags`, `Config`, `Config::defaults`, `Config::merge`, `Config::check_ranges` and
-/// `KEYS`.
+/// Defines `Flags`, `Config`, `Config::defaults`, `Config::merge`, `Config::check_ranges`,
+/// `Config::ranges` and `KEYS`.
 macro_rules! settings {
     ($(
         $(#[$doc:meta])*
@@ -61,9 +61,20 @@ macro_rules! settings {
 
             fn check_ranges(&self) -> Result<(), String> {
                 $($(
-                    check_range(stringify!($name), self.$name.into(), $range)?;
+                    check_range::<$flag>(stringify!($name), self.$name.into(), $range)?;
                 )?)*
                 Ok(())
+            }
+
+            /// Returns the name and range of each setting that has one, as help texts write it.
+            #[cfg(test)]
+            fn ranges() -> Vec<(&'static str, String)> {
+                let mut ranges = Vec::new();
+                $($(
+                    let [low, high] = [*$range.start(), *$range.end()].map(<$flag as Bound>::show);
+                    ranges.push((stringify!($name), format!("{low} to {high}")));
+                )?)*
+                ranges
             }
         }
     };

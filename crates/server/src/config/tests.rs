@@ -88,7 +88,33 @@ fn version_spill_can_be_disabled() {
     assert_eq!(parse("version_spill = 0\n").unwrap().version_spill, 0);
     assert_eq!(parse("version-spill = \"2GiB\"\n").unwrap().version_spill, 2 << 30);
     let refused = parse("version_spill = 4096\n").unwrap_err();
-    assert!(refused.starts_with("version_spill must be between 1048576 and"), "{refused}");
+    assert_eq!(refused, "version_spill must be between 1MiB and 16TiB, not 4KiB");
+}
+
+#[test]
+fn help_texts_name_the_ranges() {
+    let command = Flags::augment_args(clap::Command::new("serve"));
+    let help = |name: &str| {
+        let flag = command.get_arguments().find(|flag| flag.get_id() == name).unwrap();
+        flag.get_long_help().or(flag.get_help()).unwrap().to_string()
+    };
+    let mut ranges = Config::ranges();
+    assert!(ranges.len() > 10, "{ranges:?}");
+    ranges.push(("version_spill", "1MiB to 16TiB".to_owned()));
+    ranges.push(("latch_spins", format!("0 to {}", crate::latches::MAX_SPINS)));
+    for (name, range) in ranges {
+        assert!(help(name).contains(&range), "{name}, {range}: {}", help(name));
+    }
+}
+
+#[test]
+fn range_errors_have_units() {
+    let refused = |text: &str| Config::parse(Flags::default(), text).unwrap_err();
+    let pool = "buffer_pool must be between 1MiB and 16TiB, not ";
+    assert_eq!(refused("buffer_pool = 8192"), format!("{pool}8KiB"));
+    assert_eq!(refused("buffer_pool = 1001"), format!("{pool}1001B"));
+    assert_eq!(refused("buffer_pool = 0"), format!("{pool}0B"));
+    assert_eq!(refused("workers = 300"), "workers must be between 1 and 256, not 300");
 }
 
 #[test]

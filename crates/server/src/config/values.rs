@@ -2,6 +2,7 @@
 
 use clap::ValueEnum;
 use clearway_ir::statement::Isolation;
+use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 use std::time::Duration;
@@ -33,6 +34,36 @@ impl<T: Into<u64>> From<Option<T>> for Number {
     }
 }
 
+/// The type of a setting that has a range.
+pub(super) trait Bound {
+    /// Formats a value as it is written in the configuration.
+    fn show(value: u64) -> String;
+}
+
+impl Bound for u16 {
+    fn show(value: u64) -> String {
+        value.to_string()
+    }
+}
+
+impl Bound for u64 {
+    fn show(value: u64) -> String {
+        value.to_string()
+    }
+}
+
+impl Bound for usize {
+    fn show(value: u64) -> String {
+        value.to_string()
+    }
+}
+
+impl Bound for Size {
+    fn show(value: u64) -> String {
+        Self(value).to_string()
+    }
+}
+
 /// A number of bytes, written with or without a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size(pub u64);
@@ -54,6 +85,17 @@ impl FromStr for Size {
             .parse()
             .map_err(|_| format!("\"{text}\" is not a size: write for example 128MiB"))?;
         number.checked_mul(unit).map(Self).ok_or_else(|| format!("\"{text}\" is too large"))
+    }
+}
+
+/// Formats the size in the largest unit that divides it.
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+        match units.into_iter().find(|(unit, _)| self.0 > 0 && self.0.is_multiple_of(*unit)) {
+            Some((unit, name)) => write!(f, "{}{name}", self.0 / unit),
+            None => write!(f, "{}B", self.0),
+        }
     }
 }
 
