@@ -4,9 +4,9 @@ use crate::cli::{BackupFlags, RestoreFlags};
 use crate::client::Reply;
 use crate::config::Size;
 use crate::control;
-use crate::exit::{ExitCode, ExitFailure};
+use crate::exit::{ExitCode, ExitFailure, NOT_A_SOURCE};
 use clearway_coordinator::copy_of::{self, BackupError, BackupProgress, BackupReport};
-use clearway_coordinator::{OpenError, Pace};
+use clearway_coordinator::{OpenError, OpenErrorKind, Pace};
 use clearway_env::{Disk, OsDisk};
 use clearway_types::{Lsn, SqlError, SqlState};
 use std::ops::ControlFlow;
@@ -18,7 +18,11 @@ use std::time::{Duration, Instant};
 const INTERVAL: Duration = Duration::from_secs(1);
 
 fn failure(error: &BackupError) -> ExitFailure {
-    ExitFailure { hint: error.hint(), ..ExitFailure::open(error.to_string(), error.kind()) }
+    let hint = match (error, error.kind()) {
+        (BackupError::Source(_), OpenErrorKind::Refused) => Some(NOT_A_SOURCE),
+        _ => error.hint(),
+    };
+    ExitFailure { hint, ..ExitFailure::open(error.to_string(), error.kind()) }
 }
 
 /// Prints progress to standard error, at most once per [`INTERVAL`].

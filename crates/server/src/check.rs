@@ -1,7 +1,7 @@
 //! `clearway check`: terminal output and exit status.
 
 use crate::cli::CheckFlags;
-use crate::exit::ExitFailure;
+use crate::exit::{ExitFailure, NOT_A_SOURCE};
 use clearway_coordinator::{
     CheckOptions, CheckProgress, CheckReport, FINDINGS, Finding, OpenError, OpenErrorKind,
 };
@@ -69,7 +69,13 @@ pub fn check(flags: &CheckFlags) -> Result<(), ExitFailure> {
 }
 
 fn failure(error: &OpenError) -> ExitFailure {
-    ExitFailure::open(error.to_string(), error.kind())
+    let failure = ExitFailure::open(error.to_string(), error.kind());
+    let hint = match error.kind() {
+        OpenErrorKind::InUse => Some("Stop the server first, or check a restored backup."),
+        OpenErrorKind::Refused => Some(NOT_A_SOURCE),
+        _ => failure.hint,
+    };
+    ExitFailure { hint, ..failure }
 }
 
 fn summary(report: &CheckReport, took: Duration) {

@@ -50,6 +50,10 @@ pub const TABLE: &str = "Exit codes of serve:
   10  the server stopped itself because a write of log or data failed or a
       thread panicked: start it again to recover";
 
+/// The hint of `check` and `backup` if they cannot use the directory that they are to read.
+pub(crate) const NOT_A_SOURCE: &str =
+    "Nothing was changed. Name the data directory of a server, and use the release that wrote it.";
+
 /// Why the process ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExitFailure {

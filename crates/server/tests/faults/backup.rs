@@ -157,7 +157,10 @@ fn backup_and_restore_are_refused() {
     while !run(&mut backup(&place.data(), &target("third"))).status.success() {}
     refused(&mut restore(&target("slow"), &target("new")), 9, "has no manifest");
     refused(&mut backup(&place.data(), &target("third")), 5, "is not an empty directory");
-    refused(&mut backup(&target("nothing"), &target("fourth")), 5, "is not a data directory");
+    let mut nothing = backup(&target("nothing"), &target("fourth"));
+    refused(&mut nothing, 5, "is not a data directory");
+    let hint = "hint: Nothing was changed. Name the data directory of a server, ";
+    assert!(run(&mut nothing).output.contains(hint), "{}", run(&mut nothing).output);
     refused(&mut restore(&target("third"), &place.data()), 5, "is not an empty directory");
     let file = std::fs::OpenOptions::new()
         .write(true)

@@ -129,7 +129,10 @@ fn check_recovers_a_killed_directory_in_memory() {
 fn check_refuses_what_is_not_a_data_directory() {
     let place = Place::new("check-refused");
     refused(&mut check(place.path()), 5, "is not a data directory");
-    refused(&mut check(&place.path().join("nowhere")), 5, "is not a data directory");
+    let mut nowhere = check(&place.path().join("nowhere"));
+    refused(&mut nowhere, 5, "is not a data directory");
+    let hint = "hint: Nothing was changed. Name the data directory of a server, ";
+    assert!(run(&mut nowhere).output.contains(hint), "{}", run(&mut nowhere).output);
     let help = run(check(place.path()).arg("--help"));
     assert!(
         help.status.success() && help.output.contains("9  damage was found"),
