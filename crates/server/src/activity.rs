@@ -5,6 +5,7 @@ use crate::latches::Latches;
 use crate::locks::Waits;
 use crate::sessions::{self, Roll, SessionInfo, not_empty};
 use crate::shared::Shared;
+use crate::site;
 use clearway_coordinator::{
     Activity as EngineActivity, Engine, HotRowView, LockCounts, LockWaitView, System, TakeRows,
 };
@@ -187,7 +188,7 @@ fn activity_row(activity: &Activity) -> RowBatch {
 fn contention_rows(contention: &[Contention]) -> RowBatch {
     let mut rows = RowBatch::new();
     for Contention { name, caller, requests, contended, waits } in contention {
-        let caller = caller.map(|caller| caller.to_string());
+        let caller = caller.map(site::site);
         let per_million =
             if *requests == 0 { 0.0 } else { *contended as f64 * 1e6 / *requests as f64 };
         rows.push_with(|row| {

@@ -3,6 +3,8 @@
 //! A module's name survives edits of its file, so it can be a label of a metric. With a line it
 //! names a lock site of the running release.
 
+use clearway_latch::lockstat::Caller;
+
 /// Returns the module of a source file: the crate without its `clearway-` prefix, then the path
 /// below `src`.
 pub(crate) fn module(file: &str) -> String {
@@ -24,12 +26,9 @@ pub(crate) fn module(file: &str) -> String {
         .join("::")
 }
 
-/// Returns the name of a lock site given as `FILE:LINE`.
-pub(crate) fn site(caller: &str) -> String {
-    match caller.rsplit_once(':') {
-        Some((file, line)) => format!("{}:{line}", module(file)),
-        None => caller.to_owned(),
-    }
+/// Returns the name of a lock site: its module and line.
+pub(crate) fn site(caller: Caller) -> String {
+    format!("{}:{}", module(caller.file), caller.line)
 }
 
 /// Removes the version: a crate's directory in a registry is called `NAME-VERSION`.
@@ -57,7 +56,7 @@ mod tests {
         ] {
             assert_eq!(module(file), name, "{file}");
         }
-        assert_eq!(site("crates/buffer/src/pool/free.rs:12"), "buffer::pool::free:12");
-        assert_eq!(site("(other callers)"), "(other callers)");
+        let caller = Caller { file: "crates/buffer/src/pool/free.rs", line: 12 };
+        assert_eq!(site(caller), "buffer::pool::free:12");
     }
 }

@@ -3,7 +3,6 @@
 
 use super::blocked::Blocked;
 use super::sample::{Interval, Line, Percentiles};
-use crate::site;
 
 /// Maximum number of rows for waits for locks if the output is not a terminal.
 const BLOCKED: usize = 100;
@@ -166,7 +165,7 @@ fn table(lines: &[Line], seconds: f64, columns: usize) -> Vec<Row> {
                 short(waits.contended / seconds),
                 time_us(waits.total_us / waits.contended),
                 time_us(waits.p99_us),
-                fit_site(&site::site(place), caller)
+                fit_site(place, caller)
             )
         };
         row(Style::Plain, text)
@@ -277,8 +276,8 @@ mod tests {
             12.0,
             50_000,
             &[
-                "a.little,f.rs:1,100,1,10,10",
-                "a.lot,crates/buffer/src/pool/free.rs:2,1000,10,4000,900",
+                "a.little,f:1,100,1,10,10",
+                "a.lot,buffer::pool::free:2,1000,10,4000,900",
                 "none,,7,0,0,0",
             ],
         );
@@ -314,8 +313,7 @@ mod tests {
     /// Large figures, long names.
     #[test]
     fn rows_fit_80_columns() {
-        let long =
-            "lock.table_intent_exclusive,crates/partition/src/exec/insert.rs:1234,9e9,8e9,7e15,6e9";
+        let long = "lock.table_intent_exclusive,partition::exec::insert:1234,9e9,8e9,7e15,6e9";
         let before = sample(10.0, 0, &[]);
         let after = sample(9.0 * 86_400.0 + 11.0, u64::MAX / 2, &[long]);
         let rows = ["commit,123456,654321,9", "statement,123456,654321,5"];

@@ -25,7 +25,7 @@ fn contention_is_shown_until_it_is_reset() {
         WAITED_FOR.request();
     }
     WAITED_FOR.waited(Location::caller(), 40_000);
-    let sql = "select requests, contended, per_million::int8, mean_wait_us, p99_wait_us > 0, caller like '%system.rs:%' \
+    let sql = "select requests, contended, per_million::int8, mean_wait_us, p99_wait_us > 0, caller like 'server::tests::protocol::system:%' \
                from clearway.contention where name = $1 order by total_wait_us desc limit 1";
     c.send_all(&[parse("waits", sql, &[]), describe('S', "waits"), sync()]);
     assert_eq!(c.tags(), "1tTZI");
@@ -59,8 +59,8 @@ fn waits_are_shown_with_their_callers() {
     holder.query("create table t (a int primary key, n int)");
     holder.query("insert into t values (1, 0)");
     let seen = "select name from clearway.contention where contended > 0 and total_wait_us > 0 \
-                and (name = 'lock.key_no_key_update' and caller like '%partition/src/exec/modify.rs:%' \
-                or name = 'log.durable' and caller like '%server/src/session/run.rs:%') order by name";
+                and (name = 'lock.key_no_key_update' and caller like 'partition::exec::modify:%' \
+                or name = 'log.durable' and caller like 'server::session::run:%') order by name";
     // The waiter may come too late, and another test may reset the counts.
     in_time(|| {
         holder.query("begin; update t set n = n + 1 where a = 1");
