@@ -254,7 +254,11 @@ impl FromStr for ReplacementKind {
         }
         let (policy, wrapper) =
             name.split_once('/').map_or((name, None), |(policy, how)| (policy, Some(how)));
-        let policy: PolicyKind = policy.parse().map_err(|error| format!("{error}, clock-sweep"))?;
+        let policy: PolicyKind = policy.parse().map_err(|error| {
+            let multilists = MultilistKind::ALL.iter().copied().map(Self::Multilist);
+            let others = std::iter::once(Self::ClockSweep).chain(multilists);
+            format!("{error}{}", others.map(|kind| format!(", {kind}")).collect::<String>())
+        })?;
         let marked = UseCountedKind::ALL
             .iter()
             .find(|kind| kind.policy() == policy)

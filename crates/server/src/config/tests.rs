@@ -56,6 +56,24 @@ fn replacement_setting_is_parsed() {
     assert!(refused.starts_with("replacement: unknown replacement policy \"fifo\""), "{refused}");
 }
 
+/// The error names what is accepted, and docs/policies.md has a row for each policy.
+#[test]
+fn accepted_replacements_are_listed() {
+    let refused = "fifo".parse::<ReplacementKind>().unwrap_err();
+    let listed: Vec<&str> = refused.split_once("available: ").unwrap().1.split(", ").collect();
+    for name in ["lru", "clock", "clock-sweep", "lru/multilist", "arc/multilist"] {
+        assert!(listed.contains(&name), "{refused}");
+    }
+    let page = include_str!("../../../../docs/policies.md");
+    for name in listed {
+        assert!(name.parse::<ReplacementKind>().is_ok(), "{name}");
+        assert!(page.contains(&format!("`{name}`")), "{name}");
+    }
+    for policy in clearway_replacement::PolicyKind::ALL {
+        assert!(page.contains(&format!("\n| `{policy}` | ")), "no row for {policy}");
+    }
+}
+
 #[test]
 fn second_level_needs_a_directory() {
     let parse = |text: &str| Config::parse(Flags::default(), text);
