@@ -32,6 +32,12 @@ pub fn check(root: &Path, file: &str, text: &str) -> Vec<String> {
                     "{file}:{}: link to `{target}`, which is not in {BOOK}: name it in a code span",
                     number + 1
                 ));
+            } else if !outside && is_renamed_in_book(file, path) {
+                findings.push(format!(
+                    "{file}:{}: link to `{target}`: the book has it under another name; link to \
+                     its directory",
+                    number + 1
+                ));
             }
         }
     }
@@ -52,6 +58,15 @@ fn leaves_book(file: &str, path: &str) -> bool {
         }
     }
     false
+}
+
+/// Returns true if a page of the book links to a file that has another name there: mdBook calls
+/// `README.md` `index.html`, and has no page for `SUMMARY.md`. It knows both names in the summary.
+fn is_renamed_in_book(file: &str, path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    file.starts_with(BOOK)
+        && !file.ends_with("SUMMARY.md")
+        && ["README.md", "SUMMARY.md"].contains(&name)
 }
 
 /// Returns the texts between `](` and `)`, except in code spans.
@@ -98,5 +113,9 @@ mod tests {
             let says = "which is not in docs/: name it in a code span";
             assert_eq!(found, [format!("{file}:1: link to `{link}`, {says}")]);
         }
+        std::fs::write(dir.path().join("docs/c/README.md"), "").unwrap();
+        assert_eq!(check(dir.path(), "docs/SUMMARY.md", "[c](c/README.md)"), none);
+        assert_eq!(check(dir.path(), "docs/a.md", "[c](c/)"), none);
+        assert_eq!(check(dir.path(), "docs/a.md", "[c](c/README.md)").len(), 1);
     }
 }
