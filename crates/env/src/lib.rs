@@ -2,8 +2,8 @@
 //!
 //! Logic receives its environment through the traits here. So the same code runs on the operating
 //! system ([`OsDisk`], [`DirectDisk`], [`OsClock`], [`OsEntropy`]) and in a test that replays a
-//! seed (`testkit::MemDisk`, `testkit::ManualClock`, [`SeededEntropy`]). Every call on a disk may block,
-//! so only I/O threads and start-up code make them.
+//! seed (`testkit::MemDisk`, `testkit::ManualClock`, [`SeededEntropy`]). Every call on a disk may
+//! block, so only I/O threads and start-up code make them.
 
 mod clock;
 mod direct;
