@@ -1,10 +1,21 @@
-//! Checks that other users cannot write to a data directory.
+//! Protects a data directory: from a second server, and from other users' writes.
 
+use std::io;
 use std::path::Path;
 
-use clearway_env::Disk;
+use clearway_env::{Disk, DiskLock};
 
 use crate::error::OpenError;
+
+/// Locks a directory, which must exist.
+pub(crate) fn lock(disk: &dyn Disk, dir: &Path) -> Result<DiskLock, OpenError> {
+    disk.lock(&dir.join("lock")).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => {
+            OpenError::InUse(format!("the data directory {}", dir.display()))
+        }
+        _ => OpenError::io(format!("cannot lock {}", dir.display()))(error),
+    })
+}
 
 /// Refuses a data directory if other users may write to it or to a file in it. Also checks a
 /// directory that is about to become a data directory. Read permission is the owner's choice.

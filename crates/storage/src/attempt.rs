@@ -1,4 +1,4 @@
-//! Attempts that miss pages.
+//! Attempts, which may miss pages.
 //!
 //! An attempt discovers the pages that it needs one after another. The list of missing pages that
 //! it returns may omit pages that it found before. For example, a descent that misses a page of the
@@ -13,7 +13,8 @@ use std::collections::VecDeque;
 
 use clearway_buffer::{MissingPage, Pin, Pool};
 
-use crate::error::{Blocked, StorageError};
+use crate::error::StorageError;
+use crate::log_read::LogRead;
 
 /// Number of misses remembered: enough for a tree descent and for the pages that a change of its
 /// leaf needs.
@@ -21,6 +22,30 @@ const LISTS: usize = 16;
 
 /// A list of missing pages is filled up to this many pages. The smallest pool has more.
 const PAGES: usize = 12;
+
+/// Why an attempt did not complete.
+#[derive(Debug)]
+pub enum Blocked {
+    /// Nothing was changed. Fetch all of these pages, keep them pinned, and try again.
+    MissingPage(Vec<MissingPage>),
+    /// Like `MissingPage`, but a part of the log is missing: have it read, and try again.
+    Log(LogRead),
+    /// The attempt cannot complete. Nothing was changed.
+    Failed(StorageError),
+}
+
+impl From<MissingPage> for Blocked {
+    #[cold]
+    fn from(want: MissingPage) -> Self {
+        Self::MissingPage(vec![want])
+    }
+}
+impl From<StorageError> for Blocked {
+    #[cold]
+    fn from(error: StorageError) -> Self {
+        Self::Failed(error)
+    }
+}
 
 /// The misses of a task since it last made progress.
 #[derive(Debug, Default)]

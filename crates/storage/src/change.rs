@@ -7,14 +7,16 @@ use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, TreeId, TxnId};
 
 use crate::addends::Addends;
+use crate::attempt::Blocked;
 use crate::descend::{self, Path};
-use crate::error::{Blocked, MAX_KEY, StorageError};
+use crate::error::{MAX_KEY, StorageError};
 use crate::mini::{Core, Mini, Need, Urgency};
 use crate::overflow;
 use crate::page::{CELL_HEAD, Cell, MAX_CELL, Node, SLOT};
 use crate::record::{self, PageOp, Record, Role, push_op, start_pages};
 use crate::split::{self, Incoming};
-use crate::txn::{TxnLog, Undo, UndoKind};
+use crate::txn::TxnLog;
+use crate::undo::{Undo, UndoKind};
 
 /// A tree and the page of its root.
 #[derive(Clone, Copy)]

@@ -7,7 +7,7 @@ use std::ops::Bound;
 
 use clearway_types::TreeId;
 
-use crate::error::Blocked;
+use crate::attempt::Blocked;
 use crate::scan::Visit;
 use crate::store::Store;
 use crate::trees::Trees;

@@ -5,7 +5,7 @@
 
 use clearway_buffer::{MissingPage, PageMut, PageRef};
 
-use crate::error::Blocked;
+use crate::attempt::Blocked;
 use crate::mini::Core;
 use crate::page::Node;
 

@@ -8,9 +8,9 @@
 
 use clearway_types::TreeId;
 
+use crate::attempt::Blocked;
 use crate::change::{self, ChangeOp, Logging, Tree};
 use crate::descend::{self, Path};
-use crate::error::Blocked;
 use crate::mini::{Core, Mini, Need, Urgency};
 use crate::page::Node;
 use crate::record::Role;

@@ -3,36 +3,11 @@
 use std::fmt;
 use std::io;
 
-use clearway_buffer::{MissingPage, PageError, data_file_name};
+use clearway_buffer::{PageError, data_file_name};
 use clearway_sync::panics::Panicked;
 use clearway_types::{Lsn, PageId, SqlError, SqlState, TreeId};
 
-use crate::log_read::LogRead;
 use crate::wal::WalError;
-
-/// Why an attempt did not complete.
-#[derive(Debug)]
-pub enum Blocked {
-    /// Nothing was changed. Fetch all of these pages, keep them pinned, and try again.
-    MissingPage(Vec<MissingPage>),
-    /// Like `MissingPage`, but a part of the log is missing: have it read, and try again.
-    Log(LogRead),
-    /// The attempt cannot complete. Nothing was changed.
-    Failed(StorageError),
-}
-
-impl From<MissingPage> for Blocked {
-    #[cold]
-    fn from(want: MissingPage) -> Self {
-        Self::MissingPage(vec![want])
-    }
-}
-impl From<StorageError> for Blocked {
-    #[cold]
-    fn from(error: StorageError) -> Self {
-        Self::Failed(error)
-    }
-}
 
 /// An error that a retry does not fix.
 #[derive(Debug)]
@@ -75,6 +50,16 @@ pub enum StorageError {
 
 /// Maximum key length in bytes: four cells must fit in a page.
 pub const MAX_KEY: usize = 1600;
+
+/// Maximum value length in bytes, whatever the pool: a record that replaces one value by another
+/// must fit in the log's buffer.
+pub(crate) const MAX_VALUE: usize = 1 << 20;
+
+impl StorageError {
+    pub(crate) fn bad_record(lsn: Lsn, what: &'static str) -> Self {
+        Self::BadRecord { lsn, what }
+    }
+}
 
 impl fmt::Display for StorageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

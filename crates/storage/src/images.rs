@@ -9,9 +9,11 @@ use std::collections::BTreeMap;
 use clearway_types::TreeId;
 
 use crate::addends::Addends;
-use crate::error::{Blocked, StorageError};
+use crate::attempt::Blocked;
+use crate::error::StorageError;
 use crate::trees::{EachImage, Prior, Replaced, Trees};
-use crate::txn::{TxnLog, Undo, UndoKind};
+use crate::txn::TxnLog;
+use crate::undo::{Undo, UndoKind};
 
 /// What the transaction's changes of a key, from some change on, have replaced.
 enum Seen {

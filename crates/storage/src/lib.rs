@@ -3,11 +3,11 @@
 //! The path of a change: `store`, which implements `trees`, calls `change`, which changes one leaf,
 //! or several pages with `split` and `overflow`. `mini` logs everything as one `record`, and
 //! `apply` applies it to the pages, as redo does. `page` is the page layout. `descend` and `scan`
-//! find keys. `txn`, `rollback` and `log_read` undo changes. `directory` lists the trees of a
-//! partition. `node` opens a data directory in the stages of `opening`, with `control`, `recovery`,
-//! `redo` and `renumber`, and takes checkpoints. `spill` is its temporary file. `backup` copies the
-//! whole database. `addends` are the amounts that an increment adds to integers of a value.
-//! `docs/format.md` specifies the bytes.
+//! find keys. `undo`, `txn`, `rollback` and `log_read` undo changes. `attempt` repeats what missed
+//! a page. `directory` lists the trees of a partition. `node` opens a data directory in the stages
+//! of `opening`, with `access`, `control`, `recovery` and `redo`, and takes checkpoints. `spill` is
+//! its temporary file. `backup` copies the whole database. `addends` are the amounts that an
+//! increment adds to integers of a value. `docs/format.md` specifies the bytes.
 
 #![forbid(unsafe_code)]
 
@@ -39,7 +39,6 @@ mod page_tests;
 mod record;
 mod recovery;
 mod redo;
-mod renumber;
 mod rollback;
 mod scan;
 mod spare;
@@ -48,14 +47,15 @@ mod split;
 mod store;
 mod trees;
 mod txn;
+mod undo;
 pub mod wal;
 
 pub use addends::{Addend, Addends, Incremented};
-pub use attempt::{Missed, retry_blocking};
+pub use attempt::{Blocked, Missed, retry_blocking};
 pub use clearway_buffer::SecondLevelConfig;
 pub use config::NodeConfig;
 pub use cursor::Cursor;
-pub use error::{Blocked, MAX_KEY, OpenError, OpenErrorKind, StorageError};
+pub use error::{MAX_KEY, OpenError, OpenErrorKind, StorageError};
 pub use log_read::LogRead;
 pub use node::{Node, RecoveryReport};
 pub use scan::Visit;

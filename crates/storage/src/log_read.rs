@@ -19,7 +19,7 @@ use clearway_types::{Lsn, PartitionId, TxnId};
 
 use crate::error::StorageError;
 use crate::record::{self, Record, Role};
-use crate::txn::UndoStack;
+use crate::undo::UndoStack;
 use crate::wal::{Wal, WalError};
 
 /// Undos, oldest first, and the record to undo after them.

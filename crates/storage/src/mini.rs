@@ -27,7 +27,8 @@ use clearway_sync::atomic::{AtomicU64, Ordering};
 use clearway_types::{Lsn, PageId, PartitionId};
 
 use crate::apply::apply;
-use crate::error::{Blocked, StorageError};
+use crate::attempt::Blocked;
+use crate::error::StorageError;
 use crate::page;
 use crate::record::{self, PageOp, Record, Role};
 use crate::spare::{Moved, Spare};

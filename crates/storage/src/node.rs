@@ -38,7 +38,6 @@ use crate::error::{OpenError, OpenErrorKind};
 use crate::mini::Oldest;
 use crate::opening::Locked;
 pub use crate::opening::RecoveryReport;
-pub(crate) use crate::opening::{MAX_VALUE, lock};
 use crate::record;
 use crate::store::Store;
 use crate::wal::Wal;

@@ -25,10 +25,10 @@ use clearway_sync::time::Duration;
 use clearway_types::{Lsn, PageId, PartitionId, TxnId};
 
 use crate::access;
-use crate::attempt::retry_blocking;
+use crate::attempt::{Blocked, retry_blocking};
 use crate::config::NodeConfig;
 use crate::control::{self, Control, State};
-use crate::error::{Blocked, OpenError, StorageError};
+use crate::error::{MAX_VALUE, OpenError, StorageError};
 use crate::mini::{Core, Mini, Need, Oldest, Urgency};
 use crate::page;
 use crate::record::{self, PageOp, Role};
@@ -40,10 +40,6 @@ use crate::wal::{LOG_START, Wal, WalConfig, WalError, WalReader};
 
 /// Default number of partitions of a new directory.
 const DEFAULT_PARTITIONS: u16 = 16;
-
-/// Maximum value length, whatever the pool: a record that replaces one value by another must fit in
-/// the log's buffer.
-pub(crate) const MAX_VALUE: usize = 1 << 20;
 
 /// What recovery did.
 #[derive(Clone, Debug, Default)]
@@ -60,16 +56,6 @@ pub struct RecoveryReport {
     pub redone: u64,
     /// Transactions undone; one that ran in two partitions counts twice.
     pub undone: u64,
-}
-
-/// Locks a directory, which must exist.
-pub(crate) fn lock(disk: &dyn Disk, dir: &Path) -> Result<DiskLock, OpenError> {
-    disk.lock(&dir.join("lock")).map_err(|error| match error.kind() {
-        io::ErrorKind::WouldBlock => {
-            OpenError::InUse(format!("the data directory {}", dir.display()))
-        }
-        _ => OpenError::io(format!("cannot lock {}", dir.display()))(error),
-    })
 }
 
 /// A directory that is being opened.
@@ -272,7 +258,7 @@ impl Locked {
             .map_err(OpenError::io(format!("cannot create {}", dir.display())))?;
         control::refuse_foreign(&*disk, dir)?;
         access::refuse_shared(&*disk, dir)?;
-        let lock = lock(&*disk, dir)?;
+        let lock = access::lock(&*disk, dir)?;
         let opening = Opening { disk, dir: dir.to_owned(), config };
         // Before anything is changed, because it may be refused.
         let second_level = opening.second_level()?;

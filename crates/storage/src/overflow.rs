@@ -3,9 +3,9 @@
 //! A chain belongs to one cell and is never changed. A new value gets a new chain, and the same
 //! record frees the old one.
 
-use crate::error::Blocked;
+use crate::attempt::Blocked;
+use crate::error::MAX_VALUE;
 use crate::mini::{Core, Mini};
-use crate::node::MAX_VALUE;
 use crate::page::{self, Cell, KIND_OVERFLOW, OVERFLOW_ROOM};
 use crate::record::{PageOp, push_op};
 

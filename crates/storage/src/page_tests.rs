@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use crate::apply::apply;
 use crate::page::{self, Cell, Node, SLOT};
 use crate::record::{self, PageOp, Role};
-use crate::txn::{Undo, UndoKind};
+use crate::undo::{Undo, UndoKind};
 
 fn keys() -> impl Strategy<Value = Vec<u8>> {
     // Short alphabets, so that keys share prefixes, are prefixes of each other, and differ only

@@ -8,7 +8,7 @@
 use clearway_types::{Lsn, PartitionId, TreeId, TxnId};
 
 use crate::page::{Cell, OVERFLOW};
-use crate::txn::{Undo, UndoKind};
+use crate::undo::{Undo, UndoKind};
 
 const PAGES: u8 = 1;
 const COMMIT: u8 = 2;

@@ -26,10 +26,13 @@ use clearway_types::{Lsn, PartitionId, TxnId};
 use crate::attempt::retry_blocking;
 use crate::error::StorageError;
 use crate::record::{self, Record, Role};
-use crate::renumber::Deletion;
 use crate::store::Store;
 use crate::trees::Trees;
 use crate::wal::{BackReader, WalEntry, WalError, WalReader};
+
+mod renumber;
+
+use renumber::Deletion;
 
 /// While a directory is being opened, only recovery itself and its write-back hold frames. So a
 /// frame will become free, however slow the disk is. The bound of 10 minutes guards against an
@@ -40,10 +43,6 @@ pub(crate) const FRAME_WAITS: FrameWaits = FrameWaits {
     retry: Duration::from_millis(1),
     idle_retry: Duration::from_millis(20),
 };
-
-pub(crate) fn bad(lsn: Lsn, what: &'static str) -> StorageError {
-    StorageError::BadRecord { lsn, what }
-}
 
 /// What the log says about transactions.
 #[derive(Debug, Default)]
@@ -68,9 +67,11 @@ impl Analysis {
     }
 
     fn see(&mut self, entry: &WalEntry<'_>, partitions: u16) -> Result<(), StorageError> {
-        match record::parse(entry.payload).map_err(|_| bad(entry.start, "it is malformed"))? {
+        match record::parse(entry.payload)
+            .map_err(|_| StorageError::bad_record(entry.start, "it is malformed"))?
+        {
             Record::Pages { partition, .. } if partition.0 >= partitions => {
-                return Err(bad(entry.start, "there is no such partition"));
+                return Err(StorageError::bad_record(entry.start, "there is no such partition"));
             }
             Record::Pages { role: Role::Plain, .. } => {}
             Record::Pages { partition, role: Role::Undoable { txn, .. }, .. } => {
@@ -138,7 +139,7 @@ pub(crate) fn undo(
     while let Some((_, head, txn, partition)) = heads.pop() {
         let store = stores
             .get_mut(usize::from(partition.0))
-            .ok_or(bad(head, "there is no such partition"))?;
+            .ok_or(StorageError::bad_record(head, "there is no such partition"))?;
         let next = match head {
             Lsn(0) => head,
             _ if canary::on(Bug::UndoneOldestFirst) => {
@@ -174,7 +175,7 @@ fn undo_oldest_first(
             Ok(Record::Pages { role: Role::Undoable { prev, .. }, .. }) if prev < place => {
                 places.push(prev)
             }
-            _ => return Err(bad(place, "a change to undo was expected")),
+            _ => return Err(StorageError::bad_record(place, "a change to undo was expected")),
         }
     }
     places
@@ -203,6 +204,6 @@ fn undo_record(
             retry_blocking(undoing.pool, || store.undo_logged(&undo, txn, next))?;
             Ok(prev)
         }
-        _ => Err(bad(head, "a change to undo was expected")),
+        _ => Err(StorageError::bad_record(head, "a change to undo was expected")),
     }
 }

@@ -29,11 +29,10 @@ use clearway_sync::mpsc::{Receiver, Sender, channel};
 use clearway_types::{Lsn, PageId};
 
 use crate::apply::apply;
-use crate::attempt::retry_blocking;
-use crate::error::{Blocked, StorageError};
+use crate::attempt::{Blocked, retry_blocking};
+use crate::error::StorageError;
 use crate::page;
 use crate::record::{self, Record};
-use crate::recovery::bad;
 use crate::wal::WalReader;
 
 /// Default size of a batch, in bytes of log.
@@ -99,7 +98,7 @@ fn fill(
     let first = reader.position();
     while reader.position().0 - first.0 < batch.max(1) && reader.position() < end {
         let Some(entry) = reader.next()? else { break };
-        let malformed = |_| bad(entry.start, "it is malformed");
+        let malformed = |_| StorageError::bad_record(entry.start, "it is malformed");
         let Record::Pages { partition, mut ops, .. } =
             record::parse(entry.payload).map_err(malformed)?
         else {

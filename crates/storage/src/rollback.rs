@@ -6,14 +6,14 @@
 use clearway_types::{Lsn, TxnId};
 
 use crate::addends::Addends;
+use crate::attempt::Blocked;
 use crate::change::{self, Added, Logging, Tree};
 use crate::descend::{self, Path};
-use crate::error::Blocked;
 use crate::mini::Core;
 use crate::overflow;
 use crate::page::Node;
 use crate::record::{Role, start_pages};
-use crate::txn::{Undo, UndoKind};
+use crate::undo::{Undo, UndoKind};
 
 /// Returns the value before the update.
 fn old_value(core: &Core, tree: Tree, undo: &Undo<'_>) -> Result<Option<Vec<u8>>, Blocked> {

@@ -10,8 +10,8 @@ use std::ops::{Bound, ControlFlow};
 
 use clearway_buffer::MissingPage;
 
+use crate::attempt::Blocked;
 use crate::descend::{self, Path};
-use crate::error::Blocked;
 use crate::mini::Core;
 use crate::overflow;
 use crate::page::Node;

@@ -7,8 +7,8 @@
 //! 2. A root keeps its page; its content moves to two new children.
 //! 3. Both halves fit, because a cell uses at most a quarter of a page.
 
+use crate::attempt::Blocked;
 use crate::descend::Path;
-use crate::error::Blocked;
 use crate::mini::{Core, Mini};
 use crate::page::{Cell, MAX_CELL, Node, ROOM, SLOT};
 use crate::record::{PageOp, push_op};

@@ -20,10 +20,11 @@ use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, PartitionId, TreeId, TxnId};
 
 use crate::addends::Incremented;
+use crate::attempt::Blocked;
 use crate::change::{self, Added, Logging, Tree};
 use crate::descend::{self, Path};
 use crate::directory;
-use crate::error::{Blocked, StorageError};
+use crate::error::StorageError;
 use crate::images;
 use crate::mini::Core;
 use crate::overflow;
@@ -201,7 +202,7 @@ impl Store {
     /// Undoes one change that recovery read in the log.
     pub(crate) fn undo_logged(
         &mut self,
-        undo: &crate::txn::Undo<'_>,
+        undo: &crate::undo::Undo<'_>,
         txn: TxnId,
         next: Lsn,
     ) -> Result<(), Blocked> {

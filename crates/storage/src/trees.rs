@@ -8,7 +8,7 @@ use std::ops::Bound;
 use clearway_types::{Lsn, PartitionId, TreeId, TxnId};
 
 use crate::addends::{Addend, Addends, Incremented};
-use crate::error::Blocked;
+use crate::attempt::Blocked;
 use crate::scan::Visit;
 use crate::txn::TxnLog;
 

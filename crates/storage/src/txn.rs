@@ -18,156 +18,14 @@
 
 use std::sync::Arc;
 
-use clearway_types::{Lsn, PartitionId, TreeId, TxnId};
+use clearway_types::{Lsn, PartitionId, TxnId};
 
-use crate::addends::Addends;
-use crate::error::{Blocked, StorageError};
+use crate::attempt::Blocked;
+use crate::error::StorageError;
 use crate::log_read::{LogRead, Slot};
 use crate::spare::Debt;
+use crate::undo::{Undo, UndoStack};
 use crate::wal::Wal;
-
-/// Bytes of an undoing record besides key and value: its header, its role, its page changes.
-const UNDO_RECORD: u64 = 96;
-
-/// The kind of change, as an undo record describes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum UndoKind {
-    /// A key was inserted: delete it.
-    Insert,
-    /// A value was changed: restore its middle.
-    Update,
-    /// A key was deleted: insert it with its old value.
-    Delete,
-    /// An amount was added to integers of a value: subtract it.
-    Add,
-}
-
-/// A logical undo, borrowed from a transaction's memory or from a log record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Undo<'a> {
-    pub(crate) kind: UndoKind,
-    pub(crate) tree: TreeId,
-    pub(crate) key: &'a [u8],
-    /// The lengths of the common prefix and suffix of the old and the new value (updates only). For
-    /// an addition, `prefix` is the number of value bytes that its undo writes.
-    pub(crate) prefix: u32,
-    pub(crate) suffix: u32,
-    /// The old value without prefix and suffix, or the addends of an addition.
-    pub(crate) old: &'a [u8],
-}
-
-impl Undo<'_> {
-    /// Returns an upper bound for the bytes of log of the record that undoes it. Pages that must be
-    /// split for it are not counted.
-    pub(crate) fn cost(&self) -> u64 {
-        let written =
-            if self.kind == UndoKind::Add { self.prefix as usize } else { self.old.len() };
-        let bytes = (self.key.len() + written) as u64;
-        // A long value is spread over pages, each with its own header in the record.
-        (UNDO_RECORD + bytes + bytes / 128).next_multiple_of(8)
-    }
-
-    /// Returns the amounts added, if it was an addition.
-    pub(crate) fn addends(&self) -> Option<Addends> {
-        if self.kind == UndoKind::Add { Addends::decode(self.old) } else { None }
-    }
-
-    /// Returns the value before an update, given the value after it. Returns `None` if that is too
-    /// short.
-    pub(crate) fn old_value(&self, now: &[u8]) -> Option<Vec<u8>> {
-        let (prefix, suffix) = (self.prefix as usize, self.suffix as usize);
-        let (front, end) = (now.get(..prefix)?, now.len().checked_sub(suffix)?);
-        Some([front, self.old, now.get(end.max(prefix)..)?].concat())
-    }
-}
-
-#[derive(Debug)]
-struct Entry {
-    kind: UndoKind,
-    tree: TreeId,
-    prefix: u32,
-    suffix: u32,
-    /// Key and old value are `bytes[start..key_end]` and `bytes[key_end..]` up to the next entry's
-    /// start.
-    start: usize,
-    key_end: usize,
-    /// The start of the log record that has this undo.
-    lsn: Lsn,
-}
-
-/// Undos in memory, oldest first.
-#[derive(Debug, Default)]
-pub(crate) struct UndoStack {
-    entries: Vec<Entry>,
-    bytes: Vec<u8>,
-}
-
-impl UndoStack {
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len()
-    }
-    pub(crate) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-    /// Returns the bytes in use.
-    pub(crate) fn size(&self) -> usize {
-        self.bytes.len() + self.entries.len() * size_of::<Entry>()
-    }
-    pub(crate) fn push(&mut self, undo: &Undo<'_>, lsn: Lsn) {
-        let start = self.bytes.len();
-        self.bytes.reserve(undo.key.len() + undo.old.len());
-        self.bytes.extend_from_slice(undo.key);
-        let key_end = self.bytes.len();
-        self.bytes.extend_from_slice(undo.old);
-        let Undo { kind, tree, prefix, suffix, .. } = *undo;
-        self.entries.push(Entry { kind, tree, prefix, suffix, start, key_end, lsn });
-    }
-    fn get(&self, at: usize) -> Option<(Undo<'_>, Lsn)> {
-        let e = self.entries.get(at)?;
-        let end = self.entries.get(at + 1).map_or(self.bytes.len(), |next| next.start);
-        let (key, old) = (&self.bytes[e.start..e.key_end], &self.bytes[e.key_end..end]);
-        Some((
-            Undo { kind: e.kind, tree: e.tree, prefix: e.prefix, suffix: e.suffix, key, old },
-            e.lsn,
-        ))
-    }
-    fn pop(&mut self) {
-        if let Some(e) = self.entries.pop() {
-            self.bytes.truncate(e.start);
-        }
-    }
-    /// Returns the undos in reverse order.
-    pub(crate) fn reversed(&self) -> Self {
-        let mut out = Self {
-            entries: Vec::with_capacity(self.len()),
-            bytes: Vec::with_capacity(self.bytes.len()),
-        };
-        for (undo, lsn) in (0..self.len()).rev().filter_map(|at| self.get(at)) {
-            out.push(&undo, lsn);
-        }
-        out
-    }
-    /// Drops the oldest undos until the rest uses at most `keep` bytes. Returns the number dropped,
-    /// and the record of the newest one dropped.
-    fn drop_oldest(&mut self, keep: usize) -> Option<(usize, Lsn)> {
-        let (all, entry) = (self.bytes.len(), size_of::<Entry>());
-        let goes =
-            |(i, e): &(usize, &Entry)| all - e.start + (self.entries.len() - i) * entry > keep;
-        let (last, newest) =
-            self.entries.iter().enumerate().take_while(goes).last().map(|(i, e)| (i, e.lsn))?;
-        let cut = self.entries.get(last + 1).map_or(all, |e| e.start);
-        self.entries.drain(..=last);
-        self.bytes.drain(..cut);
-        for e in &mut self.entries {
-            e.start -= cut;
-            e.key_end -= cut;
-        }
-        // A single long value may have allocated much more memory than is needed from now on.
-        self.bytes.shrink_to(2 * keep);
-        self.entries.shrink_to(2 * keep / entry);
-        Some((last + 1, newest))
-    }
-}
 
 /// The undo information of one transaction in one partition.
 #[derive(Debug)]
@@ -219,11 +77,11 @@ impl TxnLog {
     }
     /// Returns the approximate memory used by the undo information, in bytes.
     pub fn size(&self) -> usize {
-        self.stack.bytes.capacity() + self.stack.entries.capacity() * size_of::<Entry>()
+        self.stack.allocated()
     }
     /// Returns the record to undo first, 0 if there is none.
     pub(crate) fn head(&self) -> Lsn {
-        self.stack.entries.last().map_or(self.spilled_head, |e| e.lsn)
+        self.stack.newest_lsn().unwrap_or(self.spilled_head)
     }
     /// Records a change whose record starts at `lsn`. Changes beyond `budget` bytes stay only in
     /// the log.
@@ -243,7 +101,7 @@ impl TxnLog {
     pub(crate) fn last(&self) -> Option<(Undo<'_>, Lsn)> {
         let newest = self.stack.len().checked_sub(1)?;
         let next =
-            newest.checked_sub(1).map_or(self.spilled_head, |older| self.stack.entries[older].lsn);
+            newest.checked_sub(1).map_or(self.spilled_head, |older| self.stack.lsn_at(older));
         self.stack.get(newest).map(|(undo, _)| (undo, next))
     }
     /// Returns all undos, newest first. `None` if some are only in the log.

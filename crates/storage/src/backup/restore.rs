@@ -165,7 +165,7 @@ pub fn restore(
     let backup = Backup::open(&disk, backup)?;
     super::new_target(&*disk, dir)?;
     // While it is being filled, a server must not mistake the directory for a new one.
-    let _lock = crate::node::lock(&*disk, dir)?;
+    let _lock = crate::access::lock(&*disk, dir)?;
     let progress = BackupProgress { done: 0, total: backup.manifest.bytes() };
     backup.write(dir, &mut Meter { progress, step: &mut |p| step(p) })?;
     disk.sync_dir(dir).map_err(BackupError::io(format!("cannot sync {}", dir.display())))?;

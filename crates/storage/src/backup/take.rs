@@ -193,7 +193,7 @@ pub fn take_offline(
         ))
         .into());
     }
-    let _lock = crate::node::lock(&*disk, dir)?;
+    let _lock = crate::access::lock(&*disk, dir)?;
     let state = Control::open(&*disk, &control)?.state();
     if !state.complete {
         return Err(OpenError::Refused(format!(

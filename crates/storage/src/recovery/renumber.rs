@@ -21,14 +21,15 @@ use std::ops::{Bound, ControlFlow};
 
 use clearway_types::{Lsn, TreeId, TxnId};
 
+use super::Undoing;
 use crate::attempt::retry_blocking;
 use crate::cursor::Cursor;
 use crate::error::StorageError;
 use crate::record::{self, Record, Role};
-use crate::recovery::{Undoing, bad};
 use crate::store::{Store, rowid_key, rowid_of_key};
 use crate::trees::{Inserted, Trees, TxnMode};
-use crate::txn::{TxnLog, Undo, UndoKind};
+use crate::txn::TxnLog;
+use crate::undo::{Undo, UndoKind};
 
 /// The deletion that finds its number in use.
 pub(crate) struct Deletion {
@@ -156,9 +157,10 @@ impl Change<'_, '_> {
         match retry_blocking(undoing.pool, || store.insert(log, TxnMode::Logged, tree, key, value))?
         {
             Inserted::Ok => Ok(()),
-            Inserted::Exists => {
-                Err(bad(self.lsn, "the row whose number it frees cannot get another one"))
-            }
+            Inserted::Exists => Err(StorageError::bad_record(
+                self.lsn,
+                "the row whose number it frees cannot get another one",
+            )),
         }
     }
 

@@ -1,5 +1,5 @@
 //! Hidden row numbers: none is given to two rows; recovery of a log in which one was (see
-//! `renumber`).
+//! `recovery::renumber`).
 
 use crate::check::assert_sound;
 use crate::common::{Random, World};

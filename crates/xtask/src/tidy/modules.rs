@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Crates that must obey this rule.
-const LAYERED: [&str; 6] = ["sync", "types", "latch", "specimens", "replacement", "buffer"];
+const LAYERED: [&str; 7] =
+    ["sync", "types", "latch", "specimens", "replacement", "buffer", "storage"];
 /// Prefix of imports from the same crate.
 const OWN: &str = "crate::";
 
