@@ -150,8 +150,9 @@ fn configuration(task: &Task) -> Configuration {
         (
             "measurement",
             format!(
-                "until two windows of 20 ms, 40 ms, ... agree within {:.0} % and the second has as \
-                 many commits as transactions are in flight; without back-off {} \
+                "until two windows of 20 ms, 40 ms, ... agree within {:.0} % and the second \
+                 has as many starts as commits, and as many commits as transactions in \
+                 flight; without back-off {} \
                  commits after a warm-up",
                 TOLERANCE * 100.0,
                 setup.commits

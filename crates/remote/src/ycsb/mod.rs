@@ -103,8 +103,8 @@ pub struct Setup {
     /// Commits during the measurement.
     pub commits: u64,
     /// Ignores `warm_up` and `commits`: runs until two successive windows of virtual time have the
-    /// same rate, see [`TOLERANCE`], and the second one has as many commits as transactions are in
-    /// flight.
+    /// same rate, see [`TOLERANCE`], and in the second one as many transactions started as
+    /// committed, and as many committed as are in flight.
     pub until_stationary: bool,
     /// All costs.
     pub costs: Costs,
@@ -159,8 +159,7 @@ pub struct YcsbOutcome {
     pub rate: f64,
     /// With [`Setup::until_stationary`]: the rate in each window, 0 after the end.
     pub windows: [f64; WINDOWS],
-    /// With [`Setup::until_stationary`]: the last two windows have the same rate, and the last one
-    /// has as many commits as transactions were in flight.
+    /// With [`Setup::until_stationary`]: the run ended because its rate was stationary.
     pub is_stationary: bool,
     /// All counts, including those of the warm-up and of the end.
     pub stats: RemoteStats,
