@@ -28,5 +28,4 @@ pub use message::{
     Stake, TakeHotRows,
 };
 pub use partition::Partition;
-pub use scheme::{Admission, BlockingLocking, Load, Scheme};
 pub use snapshots::{Committing, Opening, Snapshot, Snapshots};

@@ -39,7 +39,7 @@ use crate::limits::Limits;
 use crate::lock::{Event, InLine, LockTable, PARTITION, Wait};
 use crate::message::{Body, Failure, FragmentOrigin, Message, NOBODY, Out, Outbox, Reply};
 use crate::reads::Gathering;
-use crate::scheme::{BlockingLocking, Scheme};
+use crate::scheme::{Hybrid, Scheme};
 use crate::snapshots::Snapshots;
 use crate::txn::{Job, Task, Then, Txn, Waiting};
 use crate::versioned::Versioned;
@@ -55,7 +55,7 @@ use std::sync::Arc;
 pub struct Partition<T: Trees = Store> {
     id: PartitionId,
     trees: Versioned<T>,
-    scheme: Box<dyn Scheme + Send>,
+    scheme: &'static dyn Scheme,
     locks: LockTable,
     blocking: Blocking,
     stranded: Stranded,
@@ -89,24 +89,8 @@ enum After {
 }
 
 impl<T: Trees> Partition<T> {
-    /// Creates a partition of these trees, with the scheme that locks general transactions and runs
-    /// one-shots alone.
+    /// Creates a partition of these trees.
     pub fn new(trees: T, limits: Limits, snapshots: Arc<Snapshots>) -> Self {
-        Self::with_scheme(
-            trees,
-            limits,
-            snapshots,
-            Box::new(BlockingLocking { misses: limits.misses }),
-        )
-    }
-
-    /// Creates a partition with another scheme.
-    pub fn with_scheme(
-        trees: T,
-        limits: Limits,
-        snapshots: Arc<Snapshots>,
-        scheme: Box<dyn Scheme + Send>,
-    ) -> Self {
         let limits = limits.sane();
         let trees = Versioned {
             current: trees,
@@ -115,7 +99,7 @@ impl<T: Trees> Partition<T> {
         Self {
             id: trees.partition(),
             trees,
-            scheme,
+            scheme: &Hybrid,
             locks: LockTable::new(limits.many_locks),
             blocking: Blocking::default(),
             stranded: Stranded::default(),

@@ -21,7 +21,7 @@ impl<T: Trees> Partition<T> {
     fn admit(&self, program: &Program, rows: Option<&RowBatch>, misses: u32) -> Locking {
         let load = Load {
             unlocked: self.locks.is_empty(),
-            misses,
+            may_restart: misses <= self.limits.misses,
             atomic: is_atomic(program, rows),
             reads: only_reads(program),
         };
