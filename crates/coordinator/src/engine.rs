@@ -30,7 +30,7 @@ use clearway_env::{Job, Registered};
 use clearway_ir::Catalog;
 use clearway_latch::lockstat::Class;
 use clearway_latch::{CachePadded, Combiner, DRAIN_LIMIT, Latch, LatchGuard, Submitted};
-use clearway_partition::{Limits, Message, Outbox, Partition, Snapshots};
+use clearway_partition::{ExclusiveAccess, Limits, Message, Outbox, Partition, Snapshots};
 use clearway_storage::{Node, NodeConfig, OpenError, RecoveryReport, SpillFile};
 use clearway_sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use clearway_sync::canary::{self, Bug};
@@ -111,6 +111,7 @@ pub struct Engine {
     stream_bytes: u32,
     deadlocks: u32,
     replays: u32,
+    exclusive: ExclusiveAccess,
     txn_ids: u64,
     catalog: Latch<Arc<Catalog>>,
     past: Past,
@@ -168,6 +169,7 @@ impl Engine {
             deadlocks: config.deadlocks,
             // Without retired locks no transaction is behind another.
             replays: if config.partition.retire { config.replays } else { 0 },
+            exclusive: config.partition.scheme.exclusive(),
             txn_ids: config.txn_ids.max(1),
             catalog_version: AtomicU64::new(catalog.version),
             catalog_commit: AtomicU64::new(0),
@@ -360,6 +362,10 @@ impl Engine {
     /// See [`EngineConfig::replays`].
     pub(crate) fn replays(&self) -> u32 {
         self.replays
+    }
+    /// Returns how multi-partition one-shots get exclusive access to their partitions.
+    pub(crate) fn exclusive(&self) -> ExclusiveAccess {
+        self.exclusive
     }
     /// Returns the worker that handles mail for the partition when no session has sent it.
     pub(crate) fn home(&self, partition: PartitionId) -> u16 {

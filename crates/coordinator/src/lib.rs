@@ -69,8 +69,8 @@ pub use tag::Tag;
 pub use task::Suspended;
 pub use whole::{Whole, reach};
 
-/// How much a partition does in one slice.
-pub use clearway_partition::Limits;
+/// How much a partition does in one slice, and its scheme.
+pub use clearway_partition::{Limits, SchemeKind};
 /// A check's options and findings.
 pub use clearway_storage::check::{
     CheckOptions, CheckProgress, FINDINGS, Finding, FindingSeverity, Report,

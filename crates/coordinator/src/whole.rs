@@ -16,8 +16,6 @@
 //!    by their keys. If it is refused, its isolation level applies as in any block. At REPEATABLE
 //!    READ it reads the newest state, first under the partition and then under locks, and so is
 //!    serializable.
-//! 4. While it waits for others that hold locks (`Body::AwaitQuiet`) it has neither locks nor
-//!    partitions.
 //!
 //! Locking: none of its own. A crash leaves the state in the log.
 //!
@@ -35,15 +33,11 @@ use crate::statement::{controls, has_more_work, writes};
 use clearway_ir::program::Env;
 use clearway_ir::statement::{Insert, Isolation, Query, Route, Source};
 use clearway_ir::{OnConflict, Plan, Program, Statement};
-use clearway_partition::Body;
+use clearway_partition::{Body, ExclusiveAccess};
 use clearway_types::{PartitionId, SqlResult};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-
-/// How many times a transaction requests its partitions, each time after the lock holders there
-/// have ended. After that it uses locks.
-const ROUNDS: usize = 8;
 
 /// Maximum number of partitions that it requests. A transaction that needs more uses locks.
 const MOST: usize = 16;
@@ -152,7 +146,8 @@ pub(crate) fn asks_before(core: &Core, statement: &Statement) -> bool {
     };
     let Arrival::Whole(whole) = &txn.arrival else { return false };
     let level = txn.characteristics.isolation;
-    let fits = txn.block != Block::None
+    let fits = core.engine().exclusive() != ExclusiveAccess::Never
+        && txn.block != Block::None
         && txn.participants.is_empty()
         // Savepoint marks are set at a partition before its statements.
         && txn.savepoints.is_empty()
@@ -173,19 +168,10 @@ async fn acquire(core: &Core) -> Result<(), Stop> {
     let Arrival::Whole(whole) = std::mem::take(&mut core.txn().arrival) else { return Ok(()) };
     let mut partitions = whole.partitions;
     partitions.sort_unstable();
-    for _ in 0..ROUNDS {
-        let Some(refused) = multi::acquire(core, &partitions).await? else {
-            let mut txn = core.txn();
-            if txn.characteristics.isolation == Isolation::RepeatableRead {
-                txn.view = View::Newest;
-            }
-            return Ok(());
-        };
-        core.check_cancelled()?;
-        let id = core.txn().id;
-        let seq = core.send(refused, id, Body::AwaitQuiet);
-        if core.reply(seq).await?.count == 0 {
-            break;
+    if multi::acquire_when_quiet(core, &partitions).await? {
+        let mut txn = core.txn();
+        if txn.characteristics.isolation == Isolation::RepeatableRead {
+            txn.view = View::Newest;
         }
     }
     Ok(())

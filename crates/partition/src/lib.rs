@@ -28,4 +28,5 @@ pub use message::{
     Stake, TakeHotRows,
 };
 pub use partition::Partition;
+pub use scheme::{ExclusiveAccess, SchemeKind};
 pub use snapshots::{Committing, Opening, Snapshot, Snapshots};

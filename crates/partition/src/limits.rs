@@ -1,6 +1,8 @@
 //! Limits of a partition: the work per turn, and the number of retries.
 
-/// A partition's limits. A limit that would prevent progress at 0 is raised to 1.
+use crate::scheme::SchemeKind;
+
+/// A partition's limits and its scheme. A limit that would prevent progress at 0 is raised to 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Rows that a fragment visits before others have a turn. A row of more than 128 bytes counts
@@ -47,6 +49,8 @@ pub struct Limits {
     pub retire: bool,
     /// With `retire`: retires rows without waiters, too. For tests. Default false.
     pub retire_cold: bool,
+    /// How one-shot transactions run. Default hybrid.
+    pub scheme: SchemeKind,
 }
 
 impl Default for Limits {
@@ -67,6 +71,7 @@ impl Default for Limits {
             increments: true,
             retire: false,
             retire_cold: false,
+            scheme: SchemeKind::default(),
         }
     }
 }

@@ -11,6 +11,7 @@ mod learned;
 mod panics;
 mod partition_waits;
 mod retire;
+mod schemes;
 mod shown;
 mod snapshots;
 mod spill;

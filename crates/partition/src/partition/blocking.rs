@@ -21,9 +21,11 @@
 //! Source: Jones, Abadi, Madden, SIGMOD 2010, section 4.1; the handling of page misses is our own.
 
 use super::Partition;
+use super::quiet::AwaitingQuiet;
 use crate::exec::{Locking, only_reads, table_of};
 use crate::lock::{Acquired, Mode, PARTITION, Target};
 use crate::message::{Body, Failure, FragmentOrigin, Message, Out, Outbox, Reply, Stake};
+use crate::scheme::ExclusiveAccess;
 use crate::txn::Txn;
 use clearway_ir::{Program, RowLock};
 use clearway_storage::Trees;
@@ -39,8 +41,8 @@ pub(super) struct Blocking {
     used: Vec<(TableId, bool)>,
     /// The waiting messages, with the numbers of their waits.
     line: VecDeque<(u64, Message)>,
-    /// The messages that wait until no lock is held, with the numbers of their waits.
-    pub(super) quiet: Vec<(u64, Message)>,
+    /// The messages that wait until no lock is held, and those behind them.
+    pub(super) quiet: AwaitingQuiet,
 }
 
 impl Blocking {
@@ -108,10 +110,10 @@ pub(super) fn may_wait(body: &Body) -> bool {
 }
 
 impl<T: Trees> Partition<T> {
-    /// Gives the partition to the transaction if the scheme allows it; the reply's count says
-    /// whether.
+    /// Gives the partition to the transaction if no lock is held and the scheme allows it; the
+    /// reply's count says whether.
     pub(super) fn block(&mut self, id: TxnId, origin: FragmentOrigin, out: &mut Outbox) {
-        let given = self.scheme.blocks(self.locks.is_empty()) && self.locks.is_empty();
+        let given = self.scheme.exclusive() != ExclusiveAccess::Never && self.locks.is_empty();
         if given {
             self.blocking.by = Some(id);
             self.txns.entry(id).or_insert_with(|| Box::new(Txn::new(id, Stake::Retry(0)))).short =
@@ -154,10 +156,21 @@ impl<T: Trees> Partition<T> {
 
     /// Puts the message in line.
     pub(super) fn wait_in_line(&mut self, message: Message, out: &mut Outbox) {
-        let (wait, order, caller) = (self.next_wait(), self.next_order(), Location::caller());
-        let Message { txn, stake, .. } = message;
-        let requester = message.body.requester();
+        let wait = self.report_wait(&message, out);
         self.blocking.line.push_back((wait, message));
+    }
+
+    /// Puts the messages that waited behind waits for quiet in line.
+    pub(super) fn append_to_line(&mut self, messages: impl Iterator<Item = (u64, Message)>) {
+        self.blocking.line.extend(messages);
+    }
+
+    /// Reports that the message waits for the partition. Returns the number of the wait.
+    #[track_caller]
+    pub(super) fn report_wait(&mut self, message: &Message, out: &mut Outbox) -> u64 {
+        let (wait, order, caller) = (self.next_wait(), self.next_order(), Location::caller());
+        let Message { txn, stake, .. } = *message;
+        let requester = message.body.requester();
         let partition = self.id;
         let (line, wanted, class) = (None, None, &PARTITION);
         out.push(Out::Waits {
@@ -172,14 +185,15 @@ impl<T: Trees> Partition<T> {
             class,
             caller,
         });
+        wait
     }
 
     /// Removes the transaction's call from the line and replies with the error. Returns false if
     /// there was none, or only a resumption that is no longer needed: its task is cancelled like
     /// any other. The resumption of a task that must continue stays, because no other will come.
     pub(super) fn leave_line(&mut self, id: TxnId, error: &SqlError, out: &mut Outbox) -> bool {
-        if let Some(at) = self.blocking.quiet.iter().position(|(_, message)| message.txn == id) {
-            let (wait, message) = self.blocking.quiet.remove(at);
+        if let Some((wait, message)) = self.blocking.quiet.take(id) {
+            self.release_behind_quiet();
             self.report_over(id, wait, false, out);
             self.reply(message.origin, Err(Failure::Sql(error.clone())), out);
             return true;

@@ -39,7 +39,7 @@ use crate::limits::Limits;
 use crate::lock::{Event, InLine, LockTable, PARTITION, Wait};
 use crate::message::{Body, Failure, FragmentOrigin, Message, NOBODY, Out, Outbox, Reply};
 use crate::reads::Gathering;
-use crate::scheme::{Hybrid, Scheme};
+use crate::scheme::Scheme;
 use crate::snapshots::Snapshots;
 use crate::txn::{Job, Task, Then, Txn, Waiting};
 use crate::versioned::Versioned;
@@ -99,7 +99,7 @@ impl<T: Trees> Partition<T> {
         Self {
             id: trees.partition(),
             trees,
-            scheme: &Hybrid,
+            scheme: limits.scheme.scheme(),
             locks: LockTable::new(limits.many_locks),
             blocking: Blocking::default(),
             stranded: Stranded::default(),
@@ -165,6 +165,11 @@ impl<T: Trees> Partition<T> {
             }
         }
         self.report_events(out);
+        self.yield_if_more(out);
+    }
+
+    /// Enforces invariant 5.
+    fn yield_if_more(&mut self, out: &mut Outbox) {
         let more = !self.ready.is_empty() || self.blocking.has_next() || self.has_stranded_work();
         if more && !std::mem::replace(&mut self.behind, true) {
             out.push(Out::Yield { partition: self.id, txn: NOBODY });
@@ -184,6 +189,9 @@ impl<T: Trees> Partition<T> {
             PARTITION.request();
             if self.blocking.stops(&message) {
                 return self.wait_in_line(message, out);
+            }
+            if !self.blocking.quiet.is_empty() && self.waits_behind_quiet(&message.body) {
+                return self.wait_behind_quiet(message, out);
             }
         }
         self.dispatch(message, out);

@@ -12,16 +12,47 @@
 //!    that is not [short](crate::txn::Txn::short).
 //! 3. A short transaction is no longer short here once it waits for a lock, pauses, or cannot be
 //!    rolled back. Its coordinator informs the other partitions ([`crate::Body::AwaitsClient`]).
+//! 4. Under the blocking scheme, single-partition one-shots that arrive meanwhile wait behind it. No
+//!    one waits for them, because they hold nothing. They join the partition's line as soon as no
+//!    transaction waits for quiet. Otherwise one-shots that take locks could follow each other
+//!    without end.
 //!
 //! Locking: none. A crash leaves nothing.
 
 use super::Partition;
 use crate::lock::PARTITION;
-use crate::message::{Message, Out, Outbox, Reply};
+use crate::message::{Body, Message, Out, Outbox, Reply};
+use crate::scheme::ExclusiveAccess;
 use crate::txn::{Job, Task, Txn};
 use clearway_storage::Trees;
 use clearway_types::TxnId;
-use std::panic::Location;
+use std::collections::VecDeque;
+
+/// The messages that wait until no lock is held, and those behind them, with the numbers of their
+/// waits.
+#[derive(Default)]
+pub(super) struct AwaitingQuiet {
+    waiting: Vec<(u64, Message)>,
+    /// Empty unless there are waiting ones.
+    behind: VecDeque<(u64, Message)>,
+}
+
+impl AwaitingQuiet {
+    /// Returns true if no message waits for quiet.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Removes the transaction's message.
+    pub(super) fn take(&mut self, txn: TxnId) -> Option<(u64, Message)> {
+        if let Some(at) = self.waiting.iter().position(|(_, message)| message.txn == txn) {
+            return Some(self.waiting.remove(at));
+        }
+        let at = self.behind.iter().position(|(_, message)| message.txn == txn)?;
+        self.behind.remove(at)
+    }
+}
 
 impl<T: Trees> Partition<T> {
     /// Replies with 1 when no lock is held here, or with 0 when that may depend on a client.
@@ -29,23 +60,30 @@ impl<T: Trees> Partition<T> {
         if let Some(count) = self.quiet() {
             return self.reply(message.origin, Ok(Reply { count, ..Reply::default() }), out);
         }
-        let (wait, order, caller) = (self.next_wait(), self.next_order(), Location::caller());
-        let Message { txn, stake, .. } = message;
         PARTITION.request();
-        self.blocking.quiet.push((wait, message));
-        let (partition, requester, line, wanted, class) = (self.id(), None, None, None, &PARTITION);
-        out.push(Out::Waits {
-            txn,
-            partition,
-            order,
-            wait,
-            stake,
-            requester,
-            line,
-            wanted,
-            class,
-            caller,
-        });
+        let wait = self.report_wait(&message, out);
+        self.blocking.quiet.waiting.push((wait, message));
+    }
+
+    /// Returns true if the message must wait behind those that wait for quiet (invariant 4).
+    #[cold]
+    pub(super) fn waits_behind_quiet(&self, body: &Body) -> bool {
+        self.scheme.exclusive() == ExclusiveAccess::WhenUnlocked
+            && matches!(body, Body::OneShot { .. })
+    }
+
+    /// Puts the message behind those that wait for quiet.
+    pub(super) fn wait_behind_quiet(&mut self, message: Message, out: &mut Outbox) {
+        let wait = self.report_wait(&message, out);
+        self.blocking.quiet.behind.push_back((wait, message));
+    }
+
+    /// Moves the messages behind waits for quiet to the partition's line if no such wait is left.
+    pub(super) fn release_behind_quiet(&mut self) {
+        if self.blocking.quiet.is_empty() {
+            let behind = std::mem::take(&mut self.blocking.quiet.behind);
+            self.append_to_line(behind.into_iter());
+        }
     }
 
     fn quiet(&self) -> Option<u64> {
@@ -62,10 +100,12 @@ impl<T: Trees> Partition<T> {
     #[cold]
     pub(super) fn end_quiet_waits(&mut self, out: &mut Outbox) {
         let Some(count) = self.quiet() else { return };
-        for (wait, message) in std::mem::take(&mut self.blocking.quiet) {
+        for (wait, message) in std::mem::take(&mut self.blocking.quiet.waiting) {
             self.report_over(message.txn, wait, true, out);
             self.reply(message.origin, Ok(Reply { count, ..Reply::default() }), out);
         }
+        self.release_behind_quiet();
+        self.yield_if_more(out);
     }
 
     /// Records that the transaction now waits for its client: it keeps locks on what it has used.

@@ -2,17 +2,17 @@
 //!
 //! A multi-partition one-shot has the partition to itself if no lock is held there when it asks. If
 //! one is held, it locks like a general transaction and waits only for the rows that it uses. So a
-//! client that is idle in a block delays no one who does not need its rows.
+//! client that is idle in a block delays only transactions that need its rows.
 //!
 //! Source: ours; it chooses between sections 4.1 and 4.3 of the paper at each request.
 
-use super::Scheme;
+use super::{ExclusiveAccess, Scheme};
 
 /// See the module.
-pub(crate) struct Hybrid;
+pub(super) struct Hybrid;
 
 impl Scheme for Hybrid {
-    fn blocks(&self, unlocked: bool) -> bool {
-        unlocked
+    fn exclusive(&self) -> ExclusiveAccess {
+        ExclusiveAccess::IfUnlocked
     }
 }

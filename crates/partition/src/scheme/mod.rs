@@ -1,15 +1,94 @@
 //! Concurrency-control schemes: how one-shot transactions run at a partition.
 //!
-//! A scheme decides two things: how a single-partition one-shot runs, and whether a multi-partition
-//! one-shot gets the partition to itself. Interactive transactions are the source's general
-//! transactions, which take several rounds. They lock under every scheme.
+//! | transaction | hybrid | blocking | locking |
+//! |---|---|---|---|
+//! | single-partition one-shot, no lock is held | no locks | no locks | no locks |
+//! | the same beside locks | respects them | respects them | respects them |
+//! | the same while a multi-partition one-shot has the partition | waits | waits | cannot happen |
+//! | the same while one waits for the partition | runs | waits behind it | cannot happen |
+//! | multi-partition one-shot, no lock is held | alone | alone | locks |
+//! | the same beside locks of transactions that end soon | locks | waits until none is held | locks |
+//! | the same beside locks that may wait for a client | locks | locks | locks |
+//! | interactive transaction | locks | locks | locks |
+//!
+//! Interactive transactions are the source's general transactions, which take several rounds. A
+//! page that is not resident ends exclusive access under every scheme
+//! (`partition/blocking.rs`).
 //!
 //! Source: Jones, Abadi, Madden, SIGMOD 2010, section 4. Speculation and optimistic control are not
 //! implemented.
 
+mod blocking;
 mod hybrid;
+mod locking;
 
-pub(crate) use hybrid::Hybrid;
+use blocking::Blocking;
+use hybrid::Hybrid;
+use locking::Locking;
+use std::fmt::{self, Display, Formatter};
+use std::str::FromStr;
+
+/// Names a concurrency-control scheme.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SchemeKind {
+    /// Multi-partition one-shots have their partitions to themselves if no lock is held there;
+    /// otherwise they lock.
+    #[default]
+    Hybrid,
+    /// Multi-partition one-shots have their partitions to themselves, and wait for that.
+    Blocking,
+    /// Multi-partition one-shots lock.
+    Locking,
+}
+
+impl SchemeKind {
+    /// Every scheme.
+    pub const ALL: [Self; 3] = [Self::Hybrid, Self::Blocking, Self::Locking];
+
+    /// Returns how multi-partition one-shots get exclusive access to their partitions.
+    pub fn exclusive(self) -> ExclusiveAccess {
+        self.scheme().exclusive()
+    }
+
+    pub(crate) fn scheme(self) -> &'static dyn Scheme {
+        match self {
+            Self::Hybrid => &Hybrid,
+            Self::Blocking => &Blocking,
+            Self::Locking => &Locking,
+        }
+    }
+}
+
+impl Display for SchemeKind {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Hybrid => "hybrid",
+            Self::Blocking => "blocking",
+            Self::Locking => "locking",
+        })
+    }
+}
+
+impl FromStr for SchemeKind {
+    type Err = String;
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|kind| kind.to_string() == name);
+        let known = || Self::ALL.map(|kind| kind.to_string()).join(", ");
+        found.ok_or_else(|| format!("unknown scheme \"{name}\": use one of {}", known()))
+    }
+}
+
+/// How multi-partition one-shots get partitions to themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExclusiveAccess {
+    /// Never: they lock.
+    Never,
+    /// Only if no lock is held at any of their partitions when they ask. Otherwise they lock.
+    IfUnlocked,
+    /// They wait until no lock is held, and single-partition one-shots wait behind them. They lock
+    /// only if that would depend on a client, or after a number of refusals.
+    WhenUnlocked,
+}
 
 /// The input of a scheme's decision about a single-partition one-shot.
 #[derive(Clone, Copy, Debug)]
@@ -41,8 +120,9 @@ pub(crate) enum Admission {
 pub(crate) trait Scheme: Sync {
     /// Returns how a single-partition one-shot may run now.
     ///
-    /// No scheme differs here yet: all run it without locks while no lock is held at the partition.
-    /// [`Admission::Checked`] has the effect of locks that are released within the same message.
+    /// Blocking and locking agree here: no locks while no lock is held at the partition. If a lock
+    /// is held, [`Admission::Checked`] has the effect of locks that are released within the same
+    /// message.
     #[inline]
     fn admit(&self, load: Load) -> Admission {
         if !load.may_restart {
@@ -56,7 +136,20 @@ pub(crate) trait Scheme: Sync {
         }
     }
 
-    /// Returns true if a multi-partition one-shot may have this partition to itself until it ends;
-    /// otherwise it locks. `unlocked` means that no lock is held or waited for here.
-    fn blocks(&self, unlocked: bool) -> bool;
+    /// Returns how multi-partition one-shots get exclusive access.
+    fn exclusive(&self) -> ExclusiveAccess;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SchemeKind;
+
+    #[test]
+    fn names_are_parsed() {
+        for kind in SchemeKind::ALL {
+            assert_eq!(kind.to_string().parse(), Ok(kind));
+        }
+        let error = "speculative".parse::<SchemeKind>().unwrap_err();
+        assert_eq!(error, "unknown scheme \"speculative\": use one of hybrid, blocking, locking");
+    }
 }

@@ -13,6 +13,7 @@ mod nowait;
 mod readers;
 mod real;
 mod retire;
+mod schemes;
 mod snapshots;
 mod spill;
 mod sql;
