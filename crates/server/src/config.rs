@@ -9,7 +9,7 @@ pub use values::{Address, DirectIo, HotRows, IoEngine, Level, LogLockWaits, Size
 
 use crate::latches::{LatchChoice, LatchSpins};
 use clap::Args;
-use clearway_coordinator::SecondLevelConfig;
+use clearway_coordinator::{SchemeKind, SecondLevelConfig};
 use clearway_ir::statement::Isolation;
 use clearway_replacement::ReplacementKind;
 use file::File;
@@ -63,6 +63,12 @@ table::settings! {
     /// the next transaction changes a contended row before the previous one commits [default:
     /// increments]
     hot_rows("LIST"): HotRows => HotRows = HotRows::default();
+    /// Concurrency control of statements outside a block that change or lock rows of several
+    /// partitions: hybrid, blocking or locking. hybrid: they have their partitions to themselves
+    /// if no lock is held there, otherwise they lock rows. blocking: they wait for that, unless a
+    /// transaction with locks there may wait for its client. locking: they lock rows [default:
+    /// hybrid]
+    scheme("HOW"): SchemeKind => SchemeKind = SchemeKind::default();
     /// Seconds between checkpoints, 1 to 86400 [default: 60]
     checkpoint_interval_s("SECONDS"): u64 => u64 = 60, in 1..=86_400;
     /// Growth of the log that starts a checkpoint early, 1MiB to 16TiB. Bounds the size of the log

@@ -279,6 +279,7 @@ fn open_engine(
         partition: Limits {
             increments: config.hot_rows.increments,
             retire: config.hot_rows.retire,
+            scheme: config.scheme,
             ..Limits::default()
         },
         checkpoint_interval: Duration::from_secs(config.checkpoint_interval_s),
