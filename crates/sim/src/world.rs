@@ -415,6 +415,7 @@ impl World {
         self.draw_cursors(&mut Rng::new(self.seed, "sixteenth generator"));
         self.draw_keys(&mut Rng::new(self.seed, "seventeenth generator"));
         self.draw_signals(&mut Rng::new(self.seed, "eighteenth generator"));
+        self.draw_scheme(&mut Rng::new(self.seed, "scheme"));
     }
 
     /// Draws what the third generator added.

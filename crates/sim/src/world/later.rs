@@ -2,6 +2,7 @@
 
 use super::World;
 use crate::rng::Rng;
+use clearway_coordinator::SchemeKind;
 
 impl World {
     /// Draws what the fifteenth generator added: INSERT ... SELECT outside of a block.
@@ -45,6 +46,13 @@ impl World {
         if rng.percent(20) {
             self.mix.signals = rng.pick(&[3, 12]);
             self.sessions = self.sessions.max(2);
+        }
+    }
+
+    /// Draws the concurrency-control scheme, except in worlds with the default configuration.
+    pub(super) fn draw_scheme(&mut self, rng: &mut Rng) {
+        if !self.ships {
+            self.engine.partition.scheme = rng.pick(&SchemeKind::ALL);
         }
     }
 }
