@@ -1,11 +1,11 @@
 //! The machine and time of a measurement.
 
+use crate::describe::describe;
 use clearway_harness::tools::repository_root;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
-use std::process::Command;
 
 /// A machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +28,12 @@ const MEASURED_CRATES: [&str; 6] =
     ["foyer-memory", "hashbrown", "moka", "parking_lot", "quick_cache", "rustix"];
 /// Crate versions that the lab was built with.
 const LOCK: &str = include_str!("../../../Cargo.lock");
+/// The profiles that the lab was built with, except for settings from the environment.
+const MANIFEST: &str = include_str!("../../../Cargo.toml");
+
+/// Commit that the lab was built from, with `-dirty` if tracked files had changes; `unknown`
+/// outside a checkout.
+pub const BUILT_FROM: &str = env!("LAB_COMMIT");
 
 impl Machine {
     /// Returns this machine's current state.
@@ -68,13 +74,41 @@ fn conditions(read: &dyn Fn(&str) -> String) -> BTreeMap<String, String> {
     let disk = mounted(&read("/proc/self/mountinfo"), &std::env::temp_dir());
     let all = [
         ("compiler", env!("LAB_COMPILER").to_owned()),
-        ("flags", env!("LAB_FLAGS").to_owned()),
+        ("flags", flags()),
         ("governor", or_unknown(read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"))),
         ("SMT", smt),
         ("disk", disk.unwrap_or_else(|| "unknown".into())),
         ("crates", versions(LOCK, &MEASURED_CRATES)),
     ];
     all.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// Returns the target, the profile's settings and the compiler's flags.
+fn flags() -> String {
+    let of_profile = |key: &str, overridden: &str| {
+        let value = (!overridden.is_empty()).then(|| overridden.to_owned());
+        let value = value.or_else(|| setting(MANIFEST, env!("LAB_PROFILE"), key));
+        format!("{key} {}", value.as_deref().unwrap_or("default"))
+    };
+    let all = [
+        env!("LAB_TARGET").to_owned(),
+        format!("opt-level {}", env!("LAB_OPT_LEVEL")),
+        of_profile("lto", env!("LAB_LTO")),
+        of_profile("codegen-units", env!("LAB_CODEGEN_UNITS")),
+        env!("LAB_RUSTFLAGS").to_owned(),
+    ];
+    all.join(", ").trim_end_matches([' ', ',']).to_owned()
+}
+
+/// Returns a setting of a profile in a manifest.
+fn setting(manifest: &str, profile: &str, key: &str) -> Option<String> {
+    let heading = format!("[profile.{profile}]");
+    let section = manifest.lines().skip_while(|line| line.trim() != heading).skip(1);
+    let mut section = section.take_while(|line| !line.starts_with('['));
+    section.find_map(|line| {
+        let (name, value) = line.split_once('=')?;
+        (name.trim() == key).then(|| value.trim().trim_matches('"').to_owned())
+    })
 }
 
 /// Returns device and file system of a directory: the deepest mount above it, and the last of
@@ -116,24 +150,10 @@ impl fmt::Display for Machine {
     }
 }
 
-/// Returns the commit of the working tree, with `-dirty` if it has changes; `unknown` outside a
-/// checkout.
-pub fn commit() -> String {
-    let mut git = Command::new("git");
-    git.current_dir(repository_root()).args([
-        "-c",
-        "safe.directory=*",
-        "describe",
-        "--always",
-        "--dirty",
-        "--abbrev=12",
-    ]);
-    match git.output() {
-        Ok(output) if output.status.success() => {
-            String::from_utf8_lossy(&output.stdout).trim().to_owned()
-        }
-        _ => "unknown".into(),
-    }
+/// Returns the current commit of the checkout, from which servers are built, in the format of
+/// [`BUILT_FROM`].
+pub fn checkout() -> String {
+    describe(&repository_root())
 }
 
 /// Returns the current time in the format of the records: `YYYY-MM-DD HH:MM UTC`.
@@ -172,10 +192,31 @@ mod tests {
     }
 
     #[test]
+    fn profile_settings_come_from_the_manifest() {
+        let manifest = "[profile.release]\nlto = \"thin\"\ncodegen-units = 4\n\n\
+                        [profile.fuzz]\nlto = \"off\"\n";
+        let of = |profile, key| setting(manifest, profile, key);
+        assert_eq!(of("release", "lto").as_deref(), Some("thin"));
+        assert_eq!(of("release", "codegen-units").as_deref(), Some("4"));
+        assert_eq!(of("fuzz", "lto").as_deref(), Some("off"));
+        assert_eq!((of("fuzz", "codegen-units"), of("dev", "lto")), (None, None));
+        assert!(setting(MANIFEST, "release", "lto").is_some());
+    }
+
+    #[test]
+    fn the_build_knows_its_commit() {
+        // Outside a checkout both are unknown.
+        assert_eq!(BUILT_FROM == "unknown", checkout() == "unknown", "{BUILT_FROM}");
+        assert!(!BUILT_FROM.is_empty());
+    }
+
+    #[test]
     fn machine_conditions_include_compiler_and_flags() {
         let here = Machine::here();
         assert!(here.conditions["compiler"].starts_with("rustc "), "{:?}", here.conditions);
-        assert!(here.conditions["flags"].contains("opt-level"), "{:?}", here.conditions);
+        for part in ["opt-level", "lto", "codegen-units"] {
+            assert!(here.conditions["flags"].contains(part), "{:?}", here.conditions);
+        }
         assert!(
             ["on", "off", "unknown", "notimplemented", "notsupported"]
                 .contains(&&*here.conditions["SMT"])

@@ -10,6 +10,7 @@ mod bars;
 mod bp;
 mod compare;
 mod contention;
+mod describe;
 mod experiment;
 mod hot_rows;
 mod json;
@@ -371,11 +372,16 @@ mod tests {
         let directory = clearway_harness::tools::TempDir::new("publish").unwrap();
         let (from, to) = (directory.path().join("from"), directory.path().join("to"));
         let whole = Record { experiment: MADE_UP.name.into(), ..result::example() };
+        let mut with_binary = whole.clone();
+        with_binary.findings.configuration.insert(result::BINARY.into(), "another".into());
         let refused = [
             Record { quick: true, ..whole.clone() },
             Record { only: Some("a".into()), ..whole.clone() },
             Record { commit: "abc123-dirty".into(), ..whole.clone() },
             Record { commit: "unknown".into(), ..whole.clone() },
+            Record { checkout: Some("abc124".into()), ..whole.clone() },
+            Record { checkout: Some("abc123-dirty".into()), ..whole.clone() },
+            with_binary,
         ];
         assert!(publish(&MADE_UP, &from, &to).is_ok(), "without a record nothing is published");
         for record in refused {
@@ -386,6 +392,23 @@ mod tests {
         assert!(publish(&MADE_UP, &from, &to).is_ok());
         let published = json::read(&to.join("made-up.json.gz")).map(|record| record.to_string());
         assert_eq!(published, Ok(whole.to_string()));
+    }
+
+    #[test]
+    fn records_name_a_binary_that_was_not_built_from_the_tree() {
+        let binary = std::env::current_exe().ok();
+        let with = |binary| {
+            let mut task = task(false, Part::Whole);
+            task.options.binary = binary;
+            Record::make(&MADE_UP, &task)
+        };
+        let (other, own) = (with(binary.clone()).unwrap(), with(None).unwrap());
+        let name = binary.as_deref().and_then(Path::file_name).unwrap().to_string_lossy();
+        let named = &other.findings.configuration[result::BINARY];
+        assert!(named.starts_with(&format!("{name}, CRC-32C ")), "{named}");
+        assert_eq!(own.findings.configuration.get(result::BINARY), None);
+        assert_ne!(other.configuration_hash, own.configuration_hash);
+        assert!(with(Some("/no/such/binary".into())).is_err());
     }
 
     #[test]

@@ -13,6 +13,10 @@ use crate::{json, machine};
 use clearway_harness::Res;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Key of the server binary in the configuration, if it was not built from the tree.
+pub const BINARY: &str = "server binary";
 
 /// Configuration of a run: names and values, sorted by name.
 pub type Configuration = BTreeMap<String, String>;
@@ -131,8 +135,12 @@ pub struct Record {
     pub source_found: String,
     /// Start of the run: `YYYY-MM-DD HH:MM UTC`.
     pub date: String,
-    /// Commit of the working tree, with `-dirty` if it has changes.
+    /// Commit that the lab was built from, with `-dirty` if tracked files had changes.
     pub commit: String,
+    /// Commit of the checkout at the start of the run, from which servers are built; `None` in
+    /// records of older labs, which recorded only the checkout's commit.
+    #[serde(default)]
+    pub checkout: Option<String>,
     /// The machine it ran on.
     pub machine: Machine,
     /// Whether it was a `--quick` run, whose numbers are meaningless.
@@ -149,9 +157,12 @@ impl Record {
     /// Runs an experiment and returns its record. Fails if a whole run, or a run for the bars, did
     /// not judge every bar.
     pub fn make(experiment: &Experiment, task: &Task) -> Res<Self> {
-        let date = machine::now();
-        let findings =
+        let (date, checkout) = (machine::now(), machine::checkout());
+        let mut findings =
             (experiment.run)(task).map_err(|why| format!("{}: {why}", experiment.name))?;
+        if let Some(binary) = &task.options.binary {
+            findings.configuration.insert(BINARY.into(), named(binary)?);
+        }
         if !matches!(task.part, Part::Only(_))
             && let Some(missing) =
                 experiment.bars.iter().find(|name| findings.bars.iter().all(|b| b.name != **name))
@@ -164,7 +175,8 @@ impl Record {
             source: experiment.source.into(),
             source_found: experiment.source_found.into(),
             date,
-            commit: machine::commit(),
+            commit: machine::BUILT_FROM.into(),
+            checkout: Some(checkout),
             machine: Machine::here(),
             quick: task.options.quick,
             only: if let Part::Only(text) = &task.part { Some(text.clone()) } else { None },
@@ -172,6 +184,13 @@ impl Record {
             findings,
         })
     }
+}
+
+/// Returns a binary's file name and the checksum of its content.
+fn named(binary: &Path) -> Res<String> {
+    let content = std::fs::read(binary).map_err(|e| format!("{}: {e}", binary.display()))?;
+    let name = binary.file_name().unwrap_or_default().to_string_lossy();
+    Ok(format!("{name}, CRC-32C {:08x}", crc32c::crc32c(&content)))
 }
 
 impl Record {
@@ -182,6 +201,12 @@ impl Record {
             () if self.only.is_some() => Some("only some cases were run"),
             () if self.commit.ends_with("-dirty") || self.commit == "unknown" => {
                 Some("it was built from uncommitted code")
+            }
+            () if self.checkout.as_ref().is_some_and(|checkout| *checkout != self.commit) => {
+                Some("the lab was built from another commit than the checkout had")
+            }
+            () if self.findings.configuration.contains_key(BINARY) => {
+                Some("it measured another server binary than the tree's (--binary)")
             }
             () => None,
         }
@@ -246,6 +271,7 @@ pub fn example() -> Record {
         source_found: "805 TPS".into(),
         date: "2026-01-02 03:04 UTC".into(),
         commit: "abc123".into(),
+        checkout: Some("abc123".into()),
         machine: Machine {
             cpu: "a <chip>".into(),
             cores: 2,
