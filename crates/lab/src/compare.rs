@@ -2,9 +2,9 @@
 //! affect all of them.
 
 use crate::experiment::Task;
+use crate::last_run::LastRun;
 use crate::number::{self, median};
 use crate::progress::Progress;
-use crate::published::Published;
 use crate::result::{Axis, Point, Samples, Series};
 use crate::table::{Cell, Column, Table};
 use clearway_harness::memory::{Limit, MemoryGroup};
@@ -107,6 +107,8 @@ struct Case {
     samples: Vec<Vec<Sample>>,
 }
 
+/// Heading of the ratios of our last run.
+const LAST_RATIO: &str = "ratio, our last run";
 /// Ratios agree within this factor.
 const TOLERANCE: f64 = 1.2;
 
@@ -277,8 +279,8 @@ impl Comparison {
     }
 
     /// Renders medians, one row per case. With several contenders it adds the first one's rate over
-    /// the last one's, beside the published ratio.
-    pub fn table(&self, title: &str, published: &Published) -> Table {
+    /// the last one's, beside the ratio of our last run.
+    pub fn table(&self, title: &str, last_run: &LastRun) -> Table {
         let mut columns = vec![Column::ours("case", "")];
         for name in &self.contenders {
             columns.push(Column::ours(name, RATE.unit));
@@ -286,17 +288,17 @@ impl Comparison {
         }
         let several = self.contenders.len() > 1;
         if several {
-            columns.extend([Column::ours("ratio", ""), Column::published("ratio", "")]);
+            columns.extend([Column::ours("ratio", ""), Column::ours(LAST_RATIO, "")]);
         }
         let row = |case: &Case| {
             let name = case.run.name();
-            let published = published.iter().find(|p| p.0 == name).map(|p| p.1);
+            let last = last_run.iter().find(|p| p.0 == name).map(|p| p.1);
             let mut row = vec![Cell::text(name)];
             for samples in &case.samples {
                 row.extend([RATE, P50, P99, CPU].map(|m| cell(samples, &m)));
             }
             if several {
-                row.extend([self.ratio(case), published].map(|ratio| Cell::number(ratio, 2)));
+                row.extend([self.ratio(case), last].map(|ratio| Cell::number(ratio, 2)));
             }
             row
         };
@@ -321,24 +323,23 @@ impl Comparison {
         Table { title: title.into(), columns, rows: self.cases.iter().map(row).collect() }
     }
 
-    /// Reports how many ratios agree with the published ones, the largest deviation, and how noisy
+    /// Reports how many ratios agree with those of our last run, the largest deviation, and how noisy
     /// the machine was. Empty if nothing can be compared.
-    pub fn agreement(&self, published: &Published) -> Vec<String> {
+    pub fn agreement(&self, last_run: &LastRun) -> Vec<String> {
         let ratio = |name: &str| self.ratio(self.cases.iter().find(|c| c.run.name() == name)?);
-        let both: Vec<(&str, f64, f64)> = published
+        let both: Vec<(&str, f64, f64)> = last_run
             .iter()
-            .filter_map(|(name, theirs)| Some((name.as_str(), ratio(name)?, *theirs)))
+            .filter_map(|(name, last)| Some((name.as_str(), ratio(name)?, *last)))
             .collect();
-        let off = |(_, ours, theirs): &(&str, f64, f64)| (ours / theirs).ln().abs();
+        let off = |(_, now, last): &(&str, f64, f64)| (now / last).ln().abs();
         let agree = both.iter().filter(|pair| off(pair) <= TOLERANCE.ln()).count();
-        let Some((name, ours, theirs)) = both.iter().max_by(|a, b| off(a).total_cmp(&off(b)))
-        else {
+        let Some((name, now, last)) = both.iter().max_by(|a, b| off(a).total_cmp(&off(b))) else {
             return Vec::new();
         };
-        let (ours, theirs) = (number::shown(*ours, 2), number::shown(*theirs, 2));
+        let (now, last) = (number::shown(*now, 2), number::shown(*last, 2));
         let (of, percent) = (both.len(), (TOLERANCE - 1.0) * 100.0);
         let mut said = vec![format!(
-            "{agree} of {of} ratios are within {percent:.0}% of the published ones. The largest deviation is {name}: {ours} beside {theirs}."
+            "{agree} of {of} ratios are within {percent:.0} % of our last run's. The largest deviation is {name}: {now} beside {last}."
         )];
         let noise = self.noise();
         if agree < of && noise > TOLERANCE {
@@ -471,14 +472,14 @@ pub mod tests {
         assert_eq!(comparison.spreads("another"), None);
     }
 
-    fn published(ratios: &[(&str, f64)]) -> Published {
+    fn last_run(ratios: &[(&str, f64)]) -> LastRun {
         ratios.iter().map(|(case, ratio)| ((*case).to_owned(), *ratio)).collect()
     }
 
     #[test]
     fn tables_have_medians_and_samples_all_runs() {
         let comparison = comparison();
-        let table = comparison.table("t", &published(&[("select-only -M prepared -c 16", 2.5)]));
+        let table = comparison.table("t", &last_run(&[("select-only -M prepared -c 16", 2.5)]));
         assert_eq!(table.rows[0][1].to_string(), "10 ±5");
         assert_eq!(table.rows[0][3].to_string(), "0.900 ±0.600", "the 99th percentile");
         assert_eq!(table.rows[0][4], Cell::Empty);
@@ -516,16 +517,16 @@ pub mod tests {
             ("select-only -M prepared -c 1", 0.7),
             ("other", 1.0),
         ];
-        let want = "1 of 2 ratios are within 20% of the published ones. The largest deviation is select-only -M prepared -c 1: 0.50 beside 0.70.";
-        let said = comparison().agreement(&published(&all));
+        let want = "1 of 2 ratios are within 20 % of our last run's. The largest deviation is select-only -M prepared -c 1: 0.50 beside 0.70.";
+        let said = comparison().agreement(&last_run(&all));
         assert_eq!(said[0], want);
         assert!(said[1].contains("factor of up to 6.00"), "{said:?}");
         assert_eq!(
-            comparison().agreement(&published(&[("select-only -M prepared -c 16", 2.0)])).len(),
+            comparison().agreement(&last_run(&[("select-only -M prepared -c 16", 2.0)])).len(),
             1,
             "nothing to explain"
         );
-        assert_eq!(comparison().agreement(&published(&[("other", 1.0)])), Vec::<String>::new());
+        assert_eq!(comparison().agreement(&last_run(&[("other", 1.0)])), Vec::<String>::new());
     }
 
     #[test]

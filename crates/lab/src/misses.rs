@@ -2,7 +2,7 @@
 //! memory: the cost of a page miss.
 
 use crate::experiment::{Experiment, Part, Task};
-use crate::published::Published;
+use crate::last_run::LastRun;
 use crate::result::Findings;
 use crate::rival::{Setup, Sizes, Target, against_postgres};
 use clearway_harness::Res;
@@ -63,7 +63,7 @@ fn run(task: &Task) -> Res<Findings> {
         serve: &["--direct-io", "off"],
         cases: cases(&task.part),
         targets: &BARS,
-        published: Published::new(),
+        last_run: LastRun::new(),
     };
     let mut findings = against_postgres(task, &setup)?;
     findings.configuration.insert("page I/O".into(), "through the page cache, in both".into());

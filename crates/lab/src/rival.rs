@@ -4,8 +4,8 @@
 use crate::bars::{Bar, Bound, Reading};
 use crate::compare::{Comparison, Contender, compare, seeds};
 use crate::experiment::{Part, Task};
+use crate::last_run::LastRun;
 use crate::pgbench::{clearway, configuration, samples};
-use crate::published::Published;
 use crate::result::Findings;
 use clearway_harness::memory::Limit;
 use clearway_harness::pgbench::{Length, QueryMode, Run, Script};
@@ -58,8 +58,8 @@ pub struct Setup<'a> {
     pub cases: Vec<Run>,
     /// The targets.
     pub targets: &'a [Target],
-    /// The published ratios.
-    pub published: Published,
+    /// The ratios of our last run.
+    pub last_run: LastRun,
 }
 
 impl Target {
@@ -147,7 +147,7 @@ pub fn postgres_version() -> Res<String> {
 
 /// Runs the cases on Clearway and, if installed, on PostgreSQL.
 pub fn against_postgres(task: &Task, setup: &Setup<'_>) -> Res<Findings> {
-    let Setup { sizes, targets, published, .. } = setup;
+    let Setup { sizes, targets, last_run, .. } = setup;
     let mut findings =
         Findings { configuration: configuration(task, sizes), ..Findings::default() };
     let missing = missing_postgres()?;
@@ -184,7 +184,7 @@ pub fn against_postgres(task: &Task, setup: &Setup<'_>) -> Res<Findings> {
         title = format!("{title}; {heading}");
         findings.configuration.insert("memory".into(), configured.into());
     }
-    findings.tables = vec![comparison.table(&title, published)];
+    findings.tables = vec![comparison.table(&title, last_run)];
     if memory.limit().is_some() {
         findings.tables.push(
             comparison
@@ -192,7 +192,7 @@ pub fn against_postgres(task: &Task, setup: &Setup<'_>) -> Res<Findings> {
         );
     }
     findings.found = comparison.summary().into_iter().collect();
-    findings.agreement = comparison.agreement(published);
+    findings.agreement = comparison.agreement(last_run);
     if not_judged.is_none() {
         findings.bars = targets.iter().filter_map(|bar| bar.judge(&comparison)).collect();
     }
