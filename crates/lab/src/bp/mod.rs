@@ -156,6 +156,10 @@ mod tests {
             let record = quick(&experiment);
             assert_eq!(record.findings.tables[0].columns.len(), 1 + places, "{}", experiment.name);
             assert!(!record.findings.found.is_empty() && !record.findings.agreement.is_empty());
+            assert_eq!(record.findings.seeds, scaling::SEEDS);
+            let simulated = record.findings.samples.iter().flat_map(|samples| &samples.series);
+            let seeds = simulated.flat_map(|series| &series.points).map(|point| point.y.len());
+            assert_eq!(seeds.max(), Some(scaling::SEEDS.len()), "{}", experiment.name);
             let judged: Vec<&str> =
                 record.findings.bars.iter().map(|bar| bar.name.as_str()).collect();
             assert_eq!(judged, experiment.bars);

@@ -34,7 +34,7 @@ const QUICK_ACCESSES: u64 = 4_000;
 /// Simulated accesses for one of the hundreds of simulations of the sensitivity table.
 const SENSITIVITY_ACCESSES: u64 = 200_000;
 /// Seeds of the simulations of the source's machine.
-const SEEDS: [u64; 3] = [1, 2, 3];
+pub const SEEDS: [u64; 3] = [1, 2, 3];
 /// Simulated threads per processor: a thread that waits for the lock leaves the processor to
 /// another.
 const THREADS_PER_CORE: usize = 2;

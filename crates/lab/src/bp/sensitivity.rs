@@ -7,11 +7,15 @@ use super::point::{Basis, On, Point};
 use super::source::Source;
 use super::systems::{How, POLICY, Shared};
 use super::workload::{Kind, Workload};
+use crate::number;
 use crate::simulator::costs::Costs;
 use crate::simulator::{Machine, Outcome, simulate};
 use crate::table::{Cell, Column, Table};
 use std::cell::RefCell;
 use std::collections::HashMap;
+
+/// Seed of these simulations.
+const SEED: u64 = 1;
 
 /// Own machine or not, workload, system, processors.
 type Key = (bool, &'static str, String, usize);
@@ -47,7 +51,7 @@ impl Simulated<'_> {
             return Some(of(outcome));
         }
         let threads = cores * self.threads_per_core;
-        let machine = Machine { cores, threads, costs, accesses: self.accesses, seed: 1 };
+        let machine = Machine { cores, threads, costs, accesses: self.accesses, seed: SEED };
         let outcome = simulate(&system.system(), &machine, &workload.transactions);
         self.done.borrow_mut().insert(key, outcome);
         Some(of(&outcome))
@@ -91,8 +95,9 @@ pub fn table(
     };
     let rows = predicted.iter().enumerate().map(row).collect();
     let title = format!(
-        "{}: predictions with one cost halved or doubled, the others as given",
-        source.machine
+        "{}: predictions with one cost halved or doubled, the others as given; seed {SEED}, {} accesses",
+        source.machine,
+        number::shown(accesses as f64, 0)
     );
     Table { title, columns, rows }
 }

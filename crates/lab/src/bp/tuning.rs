@@ -4,7 +4,7 @@ use super::bare;
 use super::claims::{self, BySize};
 use super::grid::{Cell, Grid, Measure};
 use super::real::{Real, RunResult};
-use super::scaling::{CONTENTION, SLEEPING};
+use super::scaling::{CONTENTION, SEEDS, SLEEPING};
 use super::source::ALTIX;
 use super::systems::{How, POLICY, Shared, Sized};
 use super::workload::{Kind, Size, Workload};
@@ -121,9 +121,9 @@ pub const TABLE3: Sizes = Sizes {
 const PREFETCHED: Shared = Shared { policy: POLICY, how: How::Prefetched };
 const NO_QUEUE: f64 = 0.0;
 
-fn machine(task: &Task) -> Machine {
+fn machine(task: &Task, seed: u64) -> Machine {
     let accesses = if task.options.quick { QUICK_ACCESSES } else { SIMULATED_ACCESSES };
-    Machine { cores: CORES, threads: 2 * CORES, costs: ALTIX.costs, accesses, seed: 1 }
+    Machine { cores: CORES, threads: 2 * CORES, costs: ALTIX.costs, accesses, seed }
 }
 
 fn length(task: &Task) -> Duration {
@@ -186,10 +186,13 @@ pub fn run(table: &Sizes, task: &Task) -> Res<Findings> {
             }
         }
         for contender in table.contenders() {
-            let outcome = simulate(&contender.system, &machine(task), &workload.transactions);
             let to =
                 if contender.x == NO_QUEUE { &mut prefetched.simulated } else { &mut simulated };
-            to.record(workload.kind.name(), contender.x, outcome);
+            for seed in SEEDS {
+                let machine = machine(task, seed);
+                let outcome = simulate(&contender.system, &machine, &workload.transactions);
+                to.record(workload.kind.name(), contender.x, outcome);
+            }
         }
     }
     let by_size = BySize {
@@ -207,7 +210,7 @@ pub fn run(table: &Sizes, task: &Task) -> Res<Findings> {
     agreement.extend(beats_prefetching(table, &measured, &simulated, &prefetched));
     Ok(Findings {
         configuration: configuration(task, &workloads),
-        seeds: vec![1],
+        seeds: SEEDS.into(),
         samples: vec![
             simulated.samples(&SIMULATED_CONTENTION),
             simulated.samples(&SIMULATED_RATE),
@@ -355,8 +358,10 @@ pub fn fig2(task: &Task) -> Res<Findings> {
     for (workload, sized) in
         workloads.iter().flat_map(|w| Sized::BATCHES.iter().map(move |sized| (w, sized)))
     {
-        let outcome = simulate(&sized.system(), &machine(task), &workload.transactions);
-        grid.record(SIMULATED_SERIES, f64::from(sized.queue), outcome.lock_ns());
+        for seed in SEEDS {
+            let outcome = simulate(&sized.system(), &machine(task, seed), &workload.transactions);
+            grid.record(SIMULATED_SERIES, f64::from(sized.queue), outcome.lock_ns());
+        }
     }
     let falls =
         |system: &str| Some(grid.at(system, 1.0, LOCK.of)? / grid.at(system, 64.0, LOCK.of)?);
@@ -378,7 +383,7 @@ pub fn fig2(task: &Task) -> Res<Findings> {
     let y = Axis::log(&samples.y.label, &samples.y.unit);
     Ok(Findings {
         configuration: configuration(task, &workloads),
-        seeds: vec![1],
+        seeds: SEEDS.into(),
         samples: vec![crate::result::Samples { y, ..samples }],
         tables: vec![grid.table(&LOCK)],
         found,

@@ -11,7 +11,7 @@ use super::THREADS;
 use crate::bars::{Bar, Reading};
 use crate::bp::grid::{Cell, Grid};
 use crate::bp::point;
-use crate::number::median;
+use crate::number::{self, median};
 use crate::simulator::costs::Costs;
 use crate::simulator::{
     Blocks, Called, Machine, Outcome, System, TOLERANCE, Transactions, simulate,
@@ -218,7 +218,11 @@ pub fn sensitivity(quick: bool) -> Table {
         }
     }
     Table {
-        title: "Predictions with one cost halved or doubled, the others as given".into(),
+        title: format!(
+            "Predictions with one cost halved or doubled, the others as given; seed {}, {} accesses",
+            SEEDS[0],
+            number::shown(accesses as f64, 0)
+        ),
         columns,
         rows,
     }
@@ -325,6 +329,7 @@ mod tests {
     fn sensitivity_varies_every_cost_of_eight_points() {
         let sensitivity = sensitivity(true);
         assert_eq!(sensitivity.rows.len(), 8);
+        assert!(sensitivity.title.ends_with("; seed 1, 300 accesses"), "{}", sensitivity.title);
         assert_eq!(sensitivity.columns.len(), 3 + 2 * 9, "{:?}", sensitivity.columns);
         let bar = bar(&simulate_all(true)).unwrap();
         assert!(bar.explained().contains("of 8 predictions"), "{}", bar.explained());
