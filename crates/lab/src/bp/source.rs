@@ -1,7 +1,9 @@
 //! The source's machines: their costs, and the numbers published for them.
 //!
 //! The source gives no times. The costs are our estimates for such processors, with two exceptions.
-//! The time slice is that of Linux 2.6. The work between two accesses is fitted: 2Q behind a lock
+//! The PowerEdge has Red Hat Enterprise Linux AS 5, so its time slice is that of Linux 2.6.18. The
+//! Altix has AS 3, whose kernel is a changed 2.4.21; we take the same time slice for it. The work
+//! between two accesses is fitted: 2Q behind a lock
 //! then has, averaged over the workloads, the published share of the clock's throughput with all
 //! processors ("of", not "below": see [`Point::below`]). `sensitivity` shows the effect of each
 //! cost on the predictions.
@@ -43,7 +45,7 @@ const ALTIX_RESPONSE: [f64; 3] = [1.6, 1.5, 1.8];
 /// Contention on the PowerEdge with 8 cores, in percent of the Altix's with 8 processors.
 const POWER_EDGE_OF_ALTIX: [f64; 3] = [74.4, 18.5, 270.2];
 
-/// Time slice of the Linux 2.6 scheduler, before 2.6.23.
+/// Time slice of the scheduler of Linux 2.6 before 2.6.23, at the default priority.
 const LINUX_SLICE_NS: f64 = 100e6;
 
 /// 16 processors in pairs on NUMAlink.
@@ -180,7 +182,8 @@ fn prefetched_range(cores: &'static [usize], least: f64, most: f64) -> [Point; 2
 }
 
 /// Returns the points for the largest gain in throughput and the largest reduction of mean response
-/// time by prefetching alone, in percent.
+/// time by prefetching alone, in percent. The source names both machines before these numbers, and
+/// does not say which of them has them.
 fn prefetching_gains(cores: &'static [usize], rate: f64, response: f64) -> [Point; 2] {
     let most = move |look: Look<'_>, of: fn(&Outcome) -> f64, gain: fn(f64) -> f64| {
         let one = |(kind, cores)| {
@@ -191,7 +194,11 @@ fn prefetching_gains(cores: &'static [usize], rate: f64, response: f64) -> [Poin
     };
     let faster = move |look: Look<'_>| most(look, Outcome::rate, |ratio| (ratio - 1.0) * 100.0);
     let sooner = move |look: Look<'_>| most(look, |o| o.response_ns, |ratio| (1.0 - ratio) * 100.0);
-    let what = |which| format!("pgPref's {which} pg2Q's, maximum over workloads and processors");
+    let what = |which| {
+        format!(
+            "pgPref's {which} pg2Q's, maximum over workloads and processors (of this machine or the other)"
+        )
+    };
     [
         exactly(what("throughput above"), "%", Basis::Predicted, rate, Box::new(faster)),
         exactly(
@@ -204,26 +211,28 @@ fn prefetching_gains(cores: &'static [usize], rate: f64, response: f64) -> [Poin
     ]
 }
 
-fn batched(kind: Kind, cores: usize) -> [Point; 2] {
+fn range(what: String, unit: &'static str, published: (f64, f64), of: Box<ReadOff>) -> Point {
+    Point { what, unit, basis: Basis::Range, published, below: None, of }
+}
+
+/// Returns the point for the reduction of contention by batching.
+fn batching_saves(kind: Kind, cores: usize) -> Point {
     let contention =
         move |look: Look<'_>, how| look(On::Own, kind, how, cores, Outcome::contention);
-    let range = |what: &str, unit, published, of: Box<ReadOff>| Point {
-        what: format!("{}: {what} at {cores} processors", kind.name()),
-        unit,
-        basis: Basis::Range,
-        published,
-        below: None,
-        of,
-    };
     // A run without a wait counts as one wait.
     let fall = move |look: Look<'_>| {
         Some(contention(look, How::Locked)? / contention(look, How::Batched)?.max(1.0))
     };
-    let rest = move |look: Look<'_>| contention(look, How::Batched);
-    [
-        range("pg2Q's contention over pgBatching's", "x", (127.0, f64::INFINITY), Box::new(fall)),
-        range("pgBatching's contention", "per million", (0.0, 400.0), Box::new(rest)),
-    ]
+    let what =
+        format!("{}: pg2Q's contention over pgBatching's at {cores} processors", kind.name());
+    range(what, "x", (127.0, f64::INFINITY), Box::new(fall))
+}
+
+/// Returns the point for the contention that batching leaves. The source gives it for 16 processors.
+fn batching_leaves(kind: Kind) -> Point {
+    let rest = move |look: Look<'_>| look(On::Own, kind, How::Batched, 16, Outcome::contention);
+    let what = format!("{}: pgBatching's contention at 16 processors", kind.name());
+    range(what, "per million", (0.0, 400.0), Box::new(rest))
 }
 
 /// Returns the point for pg2Q's contention, in percent of that on the other machine with as many
@@ -252,7 +261,9 @@ fn altix() -> Vec<Point> {
     points.extend(
         Kind::ALL.into_iter().zip(ALTIX_RESPONSE).map(|(kind, times)| response(kind, 16, times)),
     );
-    points.extend(Kind::ALL.into_iter().flat_map(|kind| batched(kind, 16)));
+    points.extend(
+        Kind::ALL.into_iter().flat_map(|kind| [batching_saves(kind, 16), batching_leaves(kind)]),
+    );
     points
 }
 
@@ -261,7 +272,7 @@ fn power_edge() -> Vec<Point> {
     let of_altix = Kind::ALL.into_iter().zip(POWER_EDGE_OF_ALTIX);
     points.extend(of_altix.map(|(kind, percent)| contention_of_other(kind, 8, percent)));
     points.extend(prefetched_range(&[2, 4, 8], 20.8, 87.5));
-    points.extend(Kind::ALL.into_iter().flat_map(|kind| batched(kind, 8)));
+    points.extend(Kind::ALL.into_iter().map(|kind| batching_saves(kind, 8)));
     points
 }
 
@@ -271,6 +282,17 @@ mod tests {
     use super::super::workload::{Size, Workload};
     use super::*;
     use crate::simulator::{Machine, simulate};
+
+    #[test]
+    fn points_have_processors_that_the_source_measured() {
+        for (source, ranges, predicted) in [(&ALTIX, 6, 12), (&POWER_EDGE, 3, 5)] {
+            let points = (source.points)();
+            let of = |basis| points.iter().filter(|point| point.basis == basis).count();
+            assert_eq!((of(Basis::Range), of(Basis::Predicted)), (ranges, predicted));
+            let at_16 = points.iter().any(|point| point.what.contains("at 16 processors"));
+            assert_eq!(at_16, source.cores.contains(&16), "{}", source.machine);
+        }
+    }
 
     #[test]
     fn work_is_fitted_to_the_published_mean() {
