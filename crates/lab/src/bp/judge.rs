@@ -28,9 +28,9 @@ pub const FIG6: [&str; 10] = [
 /// The bars of its figure 7.
 pub const FIG7: [&str; 3] = [OTHERS[0], OTHERS[1], point::PREDICTIONS];
 const FALLS: [&str; 3] = [
-    "DBT-1-like, 8 and 16 threads: waits that give up the core in 2q/locked over those in 2q/batched, worst case",
-    "DBT-2-like, 8 and 16 threads: waits that give up the core in 2q/locked over those in 2q/batched, worst case",
-    "TableScan, 8 and 16 threads: waits that give up the core in 2q/locked over those in 2q/batched, worst case",
+    "DBT-1-like, 8 and 16 threads: waits that sleep in 2q/locked over those in 2q/batched, worst case",
+    "DBT-2-like, 8 and 16 threads: waits that sleep in 2q/locked over those in 2q/batched, worst case",
+    "TableScan, 8 and 16 threads: waits that sleep in 2q/locked over those in 2q/batched, worst case",
 ];
 /// According to the source, batching reaches the clock's throughput.
 const RATES: [&str; 3] = [
@@ -47,8 +47,8 @@ const OURS: [&str; 3] = [
 ];
 /// According to the source, LIRS and MQ behave like 2Q.
 const OTHERS: [&str; 2] = [
-    "DBT-1-like, 8 and 16 threads: waits that give up the core in lirs/locked over those in lirs/batched, worst case",
-    "DBT-1-like, 8 and 16 threads: waits that give up the core in mq/locked over those in mq/batched, worst case",
+    "DBT-1-like, 8 and 16 threads: waits that sleep in lirs/locked over those in lirs/batched, worst case",
+    "DBT-1-like, 8 and 16 threads: waits that sleep in mq/locked over those in mq/batched, worst case",
 ];
 const OTHER_POLICIES: [PolicyKind; 2] = [PolicyKind::Lirs, PolicyKind::Mq];
 
@@ -152,7 +152,7 @@ fn falls(of: &Scaled, policy: PolicyKind, name: &str) -> Option<Bar> {
     {
         return Some(Bar::not_here(
             name,
-            format!("fewer than {FEW} waits for a lock at each hit gave up the core"),
+            format!("fewer than {FEW} waits for a lock at each hit slept"),
         ));
     }
     let readings = waits_of(of, &[batched, locked], sleeps);
@@ -210,7 +210,7 @@ pub fn found(all: &[Scaled]) -> Vec<String> {
         systems.retain(|shared| shared.how != How::Clock || shared.policy == POLICY);
         let parts: Vec<String> = systems.into_iter().filter_map(part).collect();
         Some(format!(
-            "{} with {threads} threads, measured here (throughput; waits per million accesses, in total and those that gave up the core): {}.",
+            "{} with {threads} threads, measured here (throughput; waits per million accesses, in total and those that slept): {}.",
             of.kind.name(),
             parts.join("; ")
         ))
@@ -270,7 +270,7 @@ mod tests {
         assert!(matches!(judged([49.0, 1_500.0, 0.0, 0.0])[0].outcome, Outcome::NotHere { .. }));
     }
 
-    /// Returns the bars of runs with these counts of waits that gave up the core, in a million
+    /// Returns the bars of runs with these counts of waits that slept, in a million
     /// accesses.
     fn judged([locked_8, locked_16, batched_8, batched_16]: [f64; 4]) -> Vec<Bar> {
         let mut measured = Grid { title: String::new(), x: "threads", cells: Vec::new() };

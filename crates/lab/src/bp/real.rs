@@ -37,7 +37,9 @@ pub struct RunResult {
     pub accesses: f64,
     /// Requests for the policy's latch that were not granted immediately.
     pub waits: f64,
-    /// Number of times a thread gave up its core to wait, which the source counts as contention.
+    /// Number of times a thread slept to wait, which the source counts as contention. Linux counts
+    /// a thread that yields (`sched_yield`) as preempted, so waits that only yielded are not
+    /// included.
     pub sleeps: f64,
 }
 
@@ -48,7 +50,7 @@ impl RunResult {
         self.waits * 1e6 / self.accesses.max(1.0)
     }
 
-    /// Returns the waits that gave up the core, per million accesses.
+    /// Returns the waits that slept, per million accesses.
     pub fn sleeping(&self) -> f64 {
         self.sleeps * 1e6 / self.accesses.max(1.0)
     }
@@ -179,6 +181,6 @@ struct Part {
     accesses: u64,
     transactions: u64,
     response_ns: u64,
-    /// All pages are resident, so a thread gives up its core only to wait for a latch.
+    /// All pages are resident, so a thread sleeps only to wait for a latch.
     sleeps: u64,
 }

@@ -48,9 +48,9 @@ pub const CONTENTION: Measure<RunResult> = Measure {
     events: Some(("waits", |r| r.waits)),
     of: RunResult::contention,
 };
-/// Waits that gave up the core, which the source counts.
+/// Waits that slept; the source counts those that gave up the core.
 pub const SLEEPING: Measure<RunResult> = Measure {
-    name: "waits that gave up the core, per million accesses",
+    name: "waits that slept, per million accesses",
     unit: "",
     digits: 1,
     axis: Axis::log,
