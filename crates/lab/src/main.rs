@@ -29,6 +29,7 @@ mod remote_locks;
 mod report;
 mod result;
 mod rival;
+mod room;
 mod serve;
 mod simulator;
 mod spinlock;

@@ -5,11 +5,12 @@ use super::grid::{Cell, Grid, Measure};
 use super::real::{Real, RunResult};
 use super::source::Source;
 use super::systems::{How, POLICY, Shared};
-use super::workload::{Kind, Size, Workload};
+use super::workload::{Kind, Recorded, Size, Workload};
 use super::{judge, point, ratios, sensitivity};
 use crate::experiment::{Part, Task};
 use crate::progress::Progress;
 use crate::result::{Axis, Configuration, Findings};
+use crate::room::Room;
 use crate::simulator::costs::Costs;
 use crate::simulator::{Machine, Outcome, simulate};
 use crate::spinlock::{Work, calibrate_work};
@@ -23,6 +24,9 @@ const MIN_MAX_THREADS: usize = 32;
 pub const JUDGED_THREADS: [usize; 2] = [8, 16];
 const QUICK_THREADS: [usize; 2] = [1, 8];
 const QUICK_RUN: Duration = Duration::from_millis(5);
+/// Minimum length of a run of TableScan: each of many threads must finish some scans of up to
+/// 19,000 pages.
+const MIN_SCANS_RUN: Duration = Duration::from_secs(10);
 /// Core counts of a larger machine like this one.
 const MORE: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 /// Simulated accesses on the source's machine. Many are needed, since a latch holder rarely loses
@@ -163,7 +167,7 @@ pub struct Figure<'a> {
 /// Runs a figure.
 pub fn run(figure: &Figure<'_>, task: &Task) -> Res<Findings> {
     let Figure { name, source, systems, bars } = *figure;
-    let (quick, size) = (task.options.quick, Size::of(task.options.quick));
+    let (quick, room) = (task.options.quick, Room::here()?);
     // Predictions need all workloads.
     let kinds: Vec<Kind> =
         Kind::ALL.into_iter().filter(|k| task.part.wants(k.name(), true)).collect();
@@ -173,8 +177,9 @@ pub fn run(figure: &Figure<'_>, task: &Task) -> Res<Findings> {
     let mut progress = Progress::new(name, kinds.len() * systems.len() * rounds);
     let (mut all, mut described, mut workloads) = (Vec::new(), Vec::new(), Vec::new());
     for kind in kinds {
-        let workload = Workload::record(kind, size)?;
-        described.push((kind.name(), workload.described()));
+        let recorded = Recorded::new(kind, quick, room)?;
+        described.extend(recorded.described());
+        let workload = &recorded.measured;
         let mut scaled = Scaled {
             kind,
             measured: Grid {
@@ -195,19 +200,19 @@ pub fn run(figure: &Figure<'_>, task: &Task) -> Res<Findings> {
             },
         };
         let here = Costs { work_ns: workload.ns_per_access, ..here };
-        described.push((of_here(kind), here.described()));
-        let work = Real::work(&workload, size.frames, per_ns)?;
+        described.push((format!("this machine, {}", kind.name()), here.described()));
+        let work = Real::work(workload, recorded.size.frames, per_ns)?;
         // Systems take turns, so that a temporary slowdown of the machine affects all of them.
         for (repetition, system) in turns(task, systems) {
             progress.step(&format!("{}, {}, repetition {repetition}", kind.name(), system.name()));
-            measure(&mut scaled.measured, system, &workload, size, work, task)?;
+            measure(&mut scaled.measured, system, workload, recorded.size, work, task)?;
         }
         for system in systems {
             progress.step(&format!("{}, {}, simulated", kind.name(), system.name()));
-            simulate_all(&mut scaled, source, *system, &workload, here, task);
+            simulate_all(&mut scaled, source, *system, recorded.simulated(), here, task);
         }
         all.push(scaled);
-        workloads.push(workload);
+        workloads.push(recorded);
     }
     let mut samples = ratios::charts(source, &all);
     for scaled in &all {
@@ -221,6 +226,7 @@ pub fn run(figure: &Figure<'_>, task: &Task) -> Res<Findings> {
     let mut tables = vec![point::table(source.machine, (source.points)(), &all)];
     if task.part == Part::Whole {
         let accesses = if quick { QUICK_ACCESSES / 2 } else { SENSITIVITY_ACCESSES };
+        let workloads: Vec<&Workload> = workloads.iter().map(Recorded::simulated).collect();
         tables.push(sensitivity::table(source, &workloads, accesses, THREADS_PER_CORE));
     }
     for scaled in &all {
@@ -254,7 +260,11 @@ fn measure(
     let quick = task.options.quick;
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let all = if quick { QUICK_THREADS.into() } else { numbers_of_threads(cores) };
-    let length = if quick { QUICK_RUN } else { task.shared_time(all.len() as u32) };
+    let length = match (quick, workload.kind) {
+        (true, _) => QUICK_RUN,
+        (false, Kind::TableScan) => task.shared_time(all.len() as u32).max(MIN_SCANS_RUN),
+        (false, _) => task.shared_time(all.len() as u32),
+    };
     for threads in all.into_iter().filter(|t| task.part != Part::Bars || JUDGED_THREADS.contains(t))
     {
         grid.record(&system.name(), threads as f64, real.run(threads, length)?);
@@ -317,21 +327,8 @@ fn simulate_grid(
     }
 }
 
-/// Returns the configuration key of this machine's costs.
-fn of_here(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Dbt1 => "this machine, DBT-1-like",
-        Kind::Dbt2 => "this machine, DBT-2-like",
-        Kind::TableScan => "this machine, TableScan",
-    }
-}
-
-fn configuration(
-    source: &Source,
-    workloads: Vec<(&'static str, String)>,
-    task: &Task,
-) -> Configuration {
-    let mut settings = vec![
+fn configuration(source: &Source, workloads: Vec<(String, String)>, task: &Task) -> Configuration {
+    let settings = [
         ("simulated machine", format!("{}: {}", source.machine, source.costs.described())),
         ("threads of a simulated processor", THREADS_PER_CORE.to_string()),
         ("pool", "holds all pages, warmed up".into()),
@@ -342,8 +339,8 @@ fn configuration(
         ("repetitions", task.repetitions().to_string()),
         ("seconds", task.options.seconds.to_string()),
     ];
-    settings.extend(workloads);
-    settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    let settings = settings.into_iter().map(|(name, value)| (name.to_owned(), value));
+    settings.chain(workloads).collect()
 }
 
 #[cfg(test)]

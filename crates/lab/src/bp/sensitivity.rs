@@ -24,7 +24,7 @@ type Key = (bool, &'static str, String, usize);
 struct Simulated<'a> {
     source: &'a Source,
     costs: Costs,
-    workloads: &'a [Workload],
+    workloads: &'a [&'a Workload],
     accesses: u64,
     threads_per_core: usize,
     /// Finished simulations.
@@ -62,7 +62,7 @@ impl Simulated<'_> {
 /// infinite.
 pub fn table(
     source: &Source,
-    workloads: &[Workload],
+    workloads: &[&Workload],
     accesses: u64,
     threads_per_core: usize,
 ) -> Table {

@@ -7,11 +7,12 @@ use super::real::{Real, RunResult};
 use super::scaling::{CONTENTION, SEEDS, SLEEPING};
 use super::source::ALTIX;
 use super::systems::{How, POLICY, Shared, Sized};
-use super::workload::{Kind, Size, Workload};
+use super::workload::{Kind, Recorded};
 use crate::bars::Bar;
 use crate::experiment::{Part, Task};
 use crate::progress::Progress;
 use crate::result::{Axis, Configuration, Findings};
+use crate::room::Room;
 use crate::simulator::{Machine, Outcome, System, simulate};
 use crate::spinlock::calibrate_work;
 use clearway_harness::Res;
@@ -130,8 +131,8 @@ fn length(task: &Task) -> Duration {
     if task.options.quick { QUICK_RUN } else { task.shared_time(4) }
 }
 
-fn configuration(task: &Task, workloads: &[Workload]) -> Configuration {
-    let mut settings = vec![
+fn configuration(task: &Task, workloads: &[Recorded]) -> Configuration {
+    let settings = [
         ("measured", format!("{THREADS} threads on this machine")),
         (
             "simulated",
@@ -140,19 +141,19 @@ fn configuration(task: &Task, workloads: &[Workload]) -> Configuration {
         ("repetitions", task.repetitions().to_string()),
         ("run length", format!("{:?}", length(task))),
     ];
-    settings.extend(workloads.iter().map(|w| (w.kind.name(), w.described())));
-    settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    let settings = settings.into_iter().map(|(name, value)| (name.to_owned(), value));
+    settings.chain(workloads.iter().flat_map(Recorded::described)).collect()
 }
 
-fn recorded(task: &Task, kinds: &[Kind]) -> Res<Vec<Workload>> {
+fn recorded(task: &Task, kinds: &[Kind]) -> Res<Vec<Recorded>> {
+    let (quick, room) = (task.options.quick, Room::here()?);
     let wanted = kinds.iter().filter(|kind| task.part.wants(kind.name(), true));
-    wanted.map(|kind| Workload::record(*kind, Size::of(task.options.quick))).collect()
+    wanted.map(|kind| Recorded::new(*kind, quick, room)).collect()
 }
 
 /// Runs table II or III.
 pub fn run(table: &Sizes, task: &Task) -> Res<Findings> {
-    let (per_ns, size, workloads) =
-        (calibrate_work(), Size::of(task.options.quick), recorded(task, &Kind::ALL)?);
+    let (per_ns, workloads) = (calibrate_work(), recorded(task, &Kind::ALL)?);
     let mut progress = Progress::new(
         table.name,
         workloads.len() * table.contenders().len() * task.repetitions() as usize,
@@ -172,15 +173,16 @@ pub fn run(table: &Sizes, task: &Task) -> Res<Findings> {
         measured: Grid { title: String::new(), x: table.x, cells: Vec::new() },
         simulated: Grid { title: String::new(), x: table.x, cells: Vec::new() },
     };
-    for workload in &workloads {
-        let work = Real::work(workload, size.frames, per_ns)?;
+    for recorded in &workloads {
+        let (workload, frames) = (&recorded.measured, recorded.size.frames);
+        let work = Real::work(workload, frames, per_ns)?;
         // Sizes and prefetching alone take turns, so that a temporary slowdown of the machine
         // affects all of them.
         for repetition in 1..=task.repetitions() {
             for contender in table.contenders() {
                 let (name, x) = (workload.kind.name(), contender.x);
                 progress.step(&format!("{name}, {} = {x}, repetition {repetition}", table.x));
-                let real = Real::open(workload, contender.kind, size.frames, work)?;
+                let real = Real::open(workload, contender.kind, frames, work)?;
                 let to = if x == NO_QUEUE { &mut prefetched.measured } else { &mut measured };
                 to.record(name, x, real.run(THREADS, length(task))?);
             }
@@ -189,8 +191,8 @@ pub fn run(table: &Sizes, task: &Task) -> Res<Findings> {
             let to =
                 if contender.x == NO_QUEUE { &mut prefetched.simulated } else { &mut simulated };
             for seed in SEEDS {
-                let machine = machine(task, seed);
-                let outcome = simulate(&contender.system, &machine, &workload.transactions);
+                let (machine, played) = (machine(task, seed), recorded.simulated());
+                let outcome = simulate(&contender.system, &machine, &played.transactions);
                 to.record(workload.kind.name(), contender.x, outcome);
             }
         }
@@ -344,8 +346,9 @@ pub fn fig2(task: &Task) -> Res<Findings> {
     let mut grid = Grid { title: "DBT-1-like".into(), x: "batch", cells: Vec::<Cell<f64>>::new() };
     // Batches take turns, so that a temporary slowdown of the machine affects all of them.
     for repetition in 1..=task.repetitions() {
-        for (workload, sized) in
-            workloads.iter().flat_map(|w| Sized::BATCHES.iter().map(move |sized| (w, sized)))
+        for (workload, sized) in workloads
+            .iter()
+            .flat_map(|w| Sized::BATCHES.iter().map(move |sized| (&w.measured, sized)))
         {
             let x = f64::from(sized.queue);
             progress.step(&format!("batches of {x}, repetition {repetition}"));
@@ -355,8 +358,9 @@ pub fn fig2(task: &Task) -> Res<Findings> {
             }
         }
     }
-    for (workload, sized) in
-        workloads.iter().flat_map(|w| Sized::BATCHES.iter().map(move |sized| (w, sized)))
+    for (workload, sized) in workloads
+        .iter()
+        .flat_map(|w| Sized::BATCHES.iter().map(move |sized| (w.simulated(), sized)))
     {
         for seed in SEEDS {
             let outcome = simulate(&sized.system(), &machine(task, seed), &workload.transactions);

@@ -2,10 +2,12 @@
 //! engine on its tables.
 //!
 //! DBT-1 is an online bookshop (TPC-W), DBT-2 is order entry at warehouses (TPC-C), and TableScan
-//! scans whole tables of 128-byte rows. The tables are smaller than the source's. As in the source,
-//! all pages are resident.
+//! scans whole tables of 128-byte rows. TableScan has the source's size where it fits
+//! ([`Recorded`]); the other tables are smaller than the source's. As in the source, all pages are
+//! resident.
 
 use super::tables::{Access, Database};
+use crate::room::Room;
 use crate::simulator::Transactions;
 use clearway_buffer::{PAGE_SIZE, data_file_name};
 use clearway_harness::Res;
@@ -59,6 +61,61 @@ impl Size {
             true => Self { customers: 600, transactions: 40, frames: 4_096 },
             false => Self { customers: 40_000, transactions: 3_000, frames: 32_768 },
         }
+    }
+
+    /// Returns a TableScan of which each table has this many rows.
+    fn scans(rows: u64) -> Self {
+        let pages = rows * u64::from(SCANNED) * SCAN_BYTES_A_ROW / PAGE_SIZE as u64;
+        // A tenth more frames than pages: the pages must stay resident.
+        Self { customers: rows, transactions: 3_000, frames: (pages + pages / 10 + 4_096) as u32 }
+    }
+
+    /// Returns a TableScan whose tables take at most this many bytes.
+    pub fn scans_of(bytes: u64) -> Self {
+        Self::scans((bytes / u64::from(SCANNED) / SCAN_BYTES_A_ROW).max(1))
+    }
+
+    /// Returns the size for runs on this machine: TableScan as the source has it, if it fits.
+    pub fn measured(kind: Kind, quick: bool, room: Room) -> Self {
+        let fits = SOURCE_ROWS * u64::from(SCANNED) * SCAN_BYTES_A_ROW <= room.for_tables();
+        match kind == Kind::TableScan && !quick && fits {
+            true => Self::scans(SOURCE_ROWS),
+            false => Self::of(quick),
+        }
+    }
+}
+
+/// A workload as it is measured and as it is simulated.
+pub struct Recorded {
+    /// For runs on this machine.
+    pub measured: Workload,
+    /// Size of the measured workload.
+    pub size: Size,
+    /// For simulations, if it has smaller tables.
+    smaller: Option<Workload>,
+}
+
+impl Recorded {
+    /// Records a workload in the size that fits, and for simulations in the usual size. A scan of
+    /// the source's size outlasts a simulation.
+    pub fn new(kind: Kind, quick: bool, room: Room) -> Res<Self> {
+        let (size, usual) = (Size::measured(kind, quick, room), Size::of(quick));
+        let measured = Workload::record(kind, size)?;
+        let differs = size.customers != usual.customers;
+        let smaller = differs.then(|| Workload::record(kind, usual)).transpose()?;
+        Ok(Self { measured, size, smaller })
+    }
+
+    /// Returns the workload for simulations.
+    pub fn simulated(&self) -> &Workload {
+        self.smaller.as_ref().unwrap_or(&self.measured)
+    }
+
+    /// Returns names and values for the configuration.
+    pub fn described(&self) -> Vec<(String, String)> {
+        let name = self.measured.kind.name();
+        let smaller = self.smaller.iter().map(|w| (format!("{name}, simulated"), w.described()));
+        [(name.to_owned(), self.measured.described())].into_iter().chain(smaller).collect()
     }
 }
 
@@ -172,8 +229,12 @@ const SCAN_ROW: [u8; 128] = [4; 128];
 const DISTRICTS: u64 = 10;
 /// Every warehouse stocks all items.
 const MOST_ITEMS: u64 = 10_000;
-/// Number of scanned tables.
+/// Number of scanned tables; the source does not give one.
 const SCANNED: u32 = TABLES;
+/// Rows of each of the source's scanned tables.
+const SOURCE_ROWS: u64 = 800_000;
+/// Bytes of pages for each row of a scanned table, at most.
+const SCAN_BYTES_A_ROW: u64 = 192;
 
 /// Generates transactions.
 struct Shop {
@@ -313,6 +374,26 @@ impl Shop {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn scanned_tables_have_the_expected_size() {
+        let rows = 5_000;
+        let workload = Workload::record(Kind::TableScan, Size::scans(rows)).unwrap();
+        let bytes = u64::from(workload.file_pages().unwrap()) * PAGE_SIZE as u64;
+        let expected = rows * u64::from(SCANNED) * SCAN_BYTES_A_ROW;
+        assert!((expected * 3 / 4..=expected).contains(&bytes), "{bytes} of {expected}");
+        assert_eq!(Size::scans_of(expected).customers, rows);
+    }
+
+    #[test]
+    fn scans_have_the_sources_size_where_they_fit() {
+        let (small, large) = (Room::of(1 << 30, 1 << 40), Room::of(8 << 30, 8 << 30));
+        let customers = |kind, quick, room| Size::measured(kind, quick, room).customers;
+        assert_eq!(customers(Kind::TableScan, false, large), SOURCE_ROWS);
+        assert_eq!(customers(Kind::TableScan, false, small), Size::of(false).customers);
+        assert_eq!(customers(Kind::TableScan, true, large), Size::of(true).customers);
+        assert_eq!(customers(Kind::Dbt1, false, large), Size::of(false).customers);
+    }
 
     #[test]
     fn recorded_workloads_access_trees_and_write() {

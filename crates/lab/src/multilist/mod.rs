@@ -10,6 +10,7 @@ use crate::bp::workload::{Kind, Size, Workload};
 use crate::experiment::{Experiment, Part, Task};
 use crate::progress::Progress;
 use crate::result::{Axis, Configuration, Findings};
+use crate::room::Room;
 use crate::table::{self, Column, FEW, Table};
 use clearway_buffer::{PAGE_SIZE, Pool};
 use clearway_env::OsDisk;
@@ -57,9 +58,8 @@ const QUICK_THREADS: [usize; 2] = [1, 32];
 /// Minimum run length. The source's runs last a minute (`--seconds 60`).
 const MIN_RUN: Duration = Duration::from_secs(10);
 const QUICK_RUN: Duration = Duration::from_millis(10);
-/// Size of TableScan's tables: about an eighth of the source's 32 files of 512 MB. Most machines
-/// can hold this with log and copies, and it is many times a processor's caches.
-const SIZE: Size = Size { customers: 1_350_000, transactions: 3_000, frames: 524_288 };
+/// The most bytes that are read: the source's 32 files of 512 MB.
+const SOURCE_BYTES: u64 = 32 * (512 << 20);
 
 /// Result of a run.
 #[derive(Clone, Copy, Debug)]
@@ -116,7 +116,10 @@ fn kinds() -> Vec<ReplacementKind> {
 fn run(task: &Task) -> Res<Findings> {
     let quick = task.options.quick;
     // Any tables will do: only their pages are read.
-    let size = if quick { Size::of(true) } else { SIZE };
+    let size = match quick {
+        true => Size::of(true),
+        false => Size::scans_of(SOURCE_BYTES.min(Room::here()?.for_tables())),
+    };
     let workload = Workload::record(Kind::TableScan, size)?;
     let kinds: Vec<ReplacementKind> = kinds()
         .into_iter()
@@ -220,8 +223,9 @@ fn configuration(task: &Task, workload: &Workload) -> Configuration {
         (
             "reads",
             format!(
-                "of {} pages of {PAGE_SIZE} bytes, all in the pool, copied whole, each reported to the policy {} times",
+                "of {} pages of {PAGE_SIZE} bytes (the source's files have {}), all in the pool, copied whole, each reported to the policy {} times",
                 workload.pages.len(),
+                SOURCE_BYTES / PAGE_SIZE as u64,
                 simulated::LOCKS_A_READ
             ),
         ),
