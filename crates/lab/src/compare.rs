@@ -8,11 +8,12 @@ use crate::progress::Progress;
 use crate::result::{Axis, Point, Samples, Series};
 use crate::table::{Cell, Column, Table};
 use clearway_harness::memory::{Limit, MemoryGroup};
-use clearway_harness::pgbench::{self, Length, Run};
+use clearway_harness::pgbench::{self, Length, Run, Script};
 use clearway_harness::server::{Kind, PrivateServer};
 use clearway_harness::sums::Sums;
 use clearway_harness::tools::TempDir;
 use clearway_harness::{Endpoint, Res, cpu, disk};
+use std::path::PathBuf;
 
 /// Share of a timed run's transactions that pgbench logs: enough for percentiles, too few to slow
 /// it down.
@@ -28,7 +29,38 @@ pub struct Contender {
     sums: Sums,
     // Dropped after the server, in this order.
     group: Option<MemoryGroup>,
-    _directory: TempDir,
+    /// The server's files, unless they are those of [`Tables`].
+    _directory: Option<TempDir>,
+}
+
+/// Loaded tables that servers open one after the other.
+pub struct Tables {
+    directory: TempDir,
+    sums: Sums,
+}
+
+impl Tables {
+    /// Loads tables at `scale` with a server of this kind, and stops it.
+    pub fn load(kind: &Kind, scale: u32) -> Res<Self> {
+        let Contender { server, sums, _directory, .. } = Contender::start("tables", kind, scale)?;
+        server.stop()?;
+        let directory = _directory.ok_or("a server without a directory of its own")?;
+        Ok(Self { directory, sums })
+    }
+
+    /// Starts a server of this kind on the tables, which no other server may have open, and reads
+    /// them: all of their pages are in its pool if they fit.
+    pub fn open(&self, name: &str, kind: &Kind) -> Res<Contender> {
+        let server = kind.start(&data(&self.directory))?;
+        let sums = Sums::read(server.endpoint())?;
+        sums.check(&self.sums, Script::SelectOnly, 0).map_err(|why| format!("{name}: {why}"))?;
+        Ok(Contender { name: name.into(), server, sums, group: None, _directory: None })
+    }
+}
+
+/// Returns the data directory in a server's directory.
+fn data(directory: &TempDir) -> PathBuf {
+    directory.path().join("data")
 }
 
 /// Measurements of one run.
@@ -128,13 +160,18 @@ impl Contender {
     /// cache, effective from the first page on.
     pub fn limited(limit: Option<&Limit>, name: &str, kind: &Kind, scale: u32) -> Res<Self> {
         let directory = TempDir::new("lab")?;
-        let data = directory.path().join("data");
+        let data = data(&directory);
         let group = limit.map(Limit::group).transpose()?;
         kind.prepare_in(group.as_ref(), &data)?;
         let server = kind.start_in(group.as_ref(), &data)?;
         pgbench::init(server.endpoint(), "dtgvp", scale).map_err(|why| format!("{name}: {why}"))?;
         let sums = Sums::read(server.endpoint())?;
-        Ok(Self { name: name.into(), server, sums, group, _directory: directory })
+        Ok(Self { name: name.into(), server, sums, group, _directory: Some(directory) })
+    }
+
+    /// Stops the server cleanly.
+    pub fn stop(self) -> Res<()> {
+        self.server.stop().map(drop).map_err(|why| format!("{}: {why}", self.name))
     }
 
     /// Returns the server's process ID.
@@ -421,7 +458,7 @@ fn of(samples: &[Sample], measure: &Measure) -> Option<f64> {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use clearway_harness::pgbench::{QueryMode, Script};
+    use clearway_harness::pgbench::QueryMode;
 
     /// Returns a comparison of two contenders, with select-only by 16 clients and by one.
     pub fn comparison() -> Comparison {

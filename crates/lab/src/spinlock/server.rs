@@ -7,19 +7,24 @@
 //! `perf`, as the source's does: samples in the function that waits for the latch. It includes
 //! spinning and excludes sleeping.
 //!
+//! One server at a time runs, all on the same tables: each has the memory for itself.
+//!
 //! The source's "before" is the same server with PostgreSQL's `s_lock` instead of the latch. The
 //! lab serves it itself ([`Specimen`]).
 
+mod found;
+
 use super::waits::Waits;
-use crate::compare::{Contender, Sample, seeds, sized};
+use crate::compare::{Contender, Sample, Tables, seeds, sized};
 use crate::contention;
 use crate::experiment::{Experiment, Part, Task};
-use crate::number::{self, median};
+use crate::number::median;
 use crate::pgbench::{clearway, configuration};
 use crate::profile::Profiler;
 use crate::progress::Progress;
 use crate::result::{Axis, Findings, Point, Samples, Series};
 use crate::rival::Sizes;
+use crate::room::Room;
 use crate::serve::Specimen;
 use crate::table::{Cell, Column, FEW, Table};
 use clearway_harness::pgbench::{Length, QueryMode, Run, Script};
@@ -27,6 +32,7 @@ use clearway_harness::server::Kind;
 use clearway_harness::{Res, tools};
 use clearway_latch::Choice;
 use clearway_replacement::{PolicyKind, WrapperKind};
+use found::{agreement, found};
 use std::time::Instant;
 
 /// The experiment.
@@ -73,6 +79,12 @@ const UNLATCHED: &str = "clock-sweep";
 const CROWD: usize = 32;
 /// Workers of a `--quick` run.
 const QUICK_WORKERS: usize = 3;
+/// Tables of about 0.8 GB, and a pool that holds them. The source's scale is 1,000.
+const LARGE: Sizes = Sizes { pool: "1GB", scale: 100 };
+/// Room for tables that `LARGE` needs, in bytes.
+const LARGE_BYTES: u64 = 1 << 30;
+/// Minimum run length of a whole run, in seconds: the source's.
+const MIN_SECONDS: u32 = 60;
 /// A number of spins with which a thread hardly ever sleeps.
 const MANY_SPINS: &str = "100000";
 
@@ -215,6 +227,23 @@ fn cases(task: &Task) -> Vec<Case> {
     all.filter(|case| task.part.wants(&case.name(), false)).collect()
 }
 
+/// Returns tables as large as fit.
+fn sizes(task: &Task, room: Room) -> Sizes {
+    match !task.options.quick && room.for_tables() >= LARGE_BYTES {
+        true => LARGE,
+        false => Sizes::of(task),
+    }
+}
+
+/// Returns the task with runs of a whole run as long as the source's.
+fn lengthened(task: &Task) -> Task {
+    let mut task = task.clone();
+    if task.part == Part::Whole {
+        task.options.seconds = task.options.seconds.max(MIN_SECONDS);
+    }
+    task
+}
+
 fn load(task: &Task) -> Run {
     sized(
         &Run {
@@ -229,7 +258,8 @@ fn load(task: &Task) -> Run {
 }
 
 fn run(task: &Task) -> Res<Findings> {
-    let (cases, sizes) = (cases(task), Sizes::of(task));
+    let task = &lengthened(task);
+    let (cases, sizes) = (cases(task), sizes(task, Room::here()?));
     let mut findings =
         Findings { configuration: configuration(task, &sizes), ..Findings::default() };
     let load = load(task);
@@ -265,22 +295,24 @@ struct Measured {
     unprofiled: Option<String>,
 }
 
-/// Runs every case. All servers start at the beginning and run in turn.
+/// Runs every case. Servers take turns: one at a time starts, runs and stops.
 fn measure(task: &Task, cases: Vec<Case>, sizes: &Sizes) -> Res<Measured> {
-    let mut contenders = Vec::new();
-    for case in &cases {
-        let kind = case.variant.kind(task, sizes, case.workers)?;
-        contenders.push(Contender::start(&case.name(), &kind, sizes.scale)?);
-    }
+    let kinds = cases.iter().map(|case| case.variant.kind(task, sizes, case.workers));
+    let kinds = kinds.collect::<Res<Vec<Kind>>>()?;
+    let first = kinds.first().ok_or("no case was selected")?;
+    let tables = Tables::load(first, sizes.scale)?;
     let mut progress = Progress::new(EXPERIMENT.name, cases.len() * seeds(task).len());
     let mut unprofiled = None;
     let mut measured: Vec<(Case, Vec<Figures>)> =
         cases.into_iter().map(|case| (case, Vec::new())).collect();
     for seed in seeds(task) {
-        for (contender, (case, runs)) in contenders.iter_mut().zip(&mut measured) {
+        for (kind, (case, runs)) in kinds.iter().zip(&mut measured) {
             progress.step(&format!("{}, seed {seed}", case.name()));
             let named = |why| format!("{}: {why}", case.name());
-            let (figures, without) = one_run(contender, case, &load(task), seed).map_err(named)?;
+            let mut contender = tables.open(&case.name(), kind).map_err(named)?;
+            let (figures, without) =
+                one_run(&mut contender, case, &load(task), seed).map_err(named)?;
+            contender.stop()?;
             runs.push(figures);
             unprofiled = unprofiled.or(without.map(named));
         }
@@ -363,115 +395,6 @@ fn table(measured: &[(Case, Vec<Figures>)]) -> Table {
     }
 }
 
-/// Returns the cases with the engine's latch and this many workers.
-fn latched(measured: &[(Case, Vec<Figures>)], workers: usize) -> Vec<(&Case, &[Figures])> {
-    let of = |(case, _): &&(Case, Vec<Figures>)| {
-        case.workers == workers && case.variant.name.starts_with(LATCHED)
-    };
-    measured.iter().filter(of).map(|(case, runs)| (case, runs.as_slice())).collect()
-}
-
-fn worker_counts(measured: &[(Case, Vec<Figures>)]) -> Vec<usize> {
-    let mut counts: Vec<usize> = measured.iter().map(|(case, _)| case.workers).collect();
-    counts.sort_unstable();
-    counts.dedup();
-    counts
-}
-
-fn found(measured: &[(Case, Vec<Figures>)]) -> Vec<String> {
-    let of = |workers| [found_with(measured, workers), found_before(measured, workers)];
-    let mut found: Vec<String> =
-        worker_counts(measured).into_iter().flat_map(of).flatten().collect();
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    found.push(format!(
-        "This machine has {cores} cores, which pgbench shares. At any moment no more threads than that can request the latch, and they hold \
-         it only briefly. It cannot show the effects of a hundred cores."
-    ));
-    found
-}
-
-/// Summarises the cases with this many workers; `None` without numbers.
-fn found_with(measured: &[(Case, Vec<Figures>)], workers: usize) -> Option<String> {
-    let latched = latched(measured, workers);
-    let spread = |of: fn(&Figures) -> f64, digits| {
-        let medians: Vec<f64> = latched.iter().filter_map(|(_, runs)| middle(runs, of)).collect();
-        number::spread(&medians).map(|(least, most)| {
-            (number::shown(least, digits), number::shown(most, digits), least, most)
-        })
-    };
-    let (least, most, low, high) = spread(MEASURES[0].of, 0)?;
-    let (share_least, share_most, ..) = spread(MEASURES[1].of, 2)?;
-    let (waited_least, waited_most, ..) = spread(MEASURES[3].of, 3)?;
-    let without = measured
-        .iter()
-        .find(|(case, _)| case.workers == workers && case.variant.name.starts_with(UNLATCHED));
-    let without = without.and_then(|(_, runs)| middle(runs, MEASURES[0].of));
-    let without = without
-        .map_or(String::new(), |tps| format!("; without the latch {}", number::shown(tps, 0)));
-    let ratio = number::shown(high / low, 2);
-    Some(format!(
-        "{workers} workers: {least} to {most} transactions per second, depending on acquisition and spinning (a factor of {ratio}){without}. \
-         {waited_least} to {waited_most} % of the requests for the policy's latch waited, for {share_least} to {share_most} % of the workers' time."
-    ))
-}
-
-/// Summarises the source's "before": `s_lock` with test-and-set and with compare-and-swap.
-fn found_before(measured: &[(Case, Vec<Figures>)], workers: usize) -> Option<String> {
-    let of = |specimen: Specimen, of: fn(&Figures) -> f64| {
-        let is = |(case, _): &&(Case, Vec<Figures>)| {
-            case.workers == workers && case.variant.specimen == Some(specimen)
-        };
-        middle(&measured.iter().find(is)?.1, of)
-    };
-    let ours = middle(latched(measured, workers).first()?.1, MEASURES[0].of)?;
-    let [tas, cas] = Specimen::S_LOCKS.map(|specimen| of(specimen, MEASURES[0].of));
-    let [tas_waits, cas_waits] = Specimen::S_LOCKS.map(|specimen| of(specimen, MEASURES[1].of));
-    let [tas_cpu, cas_cpu] = Specimen::S_LOCKS.map(|specimen| of(specimen, MEASURES[6].of));
-    let (tas, cas, tas_waits, cas_waits) = (tas?, cas?, tas_waits?, cas_waits?);
-    let cpu = match (tas_cpu, cas_cpu) {
-        (Some(tas), Some(cas)) => format!(
-            " Of the server's CPU time, {} and {} % were in s_lock.",
-            number::shown(tas, 2),
-            number::shown(cas, 2)
-        ),
-        _ => String::new(),
-    };
-    Some(format!(
-        "{workers} workers, with s_lock instead of the latch: with test-and-set {} transactions per second and {} % of the workers' time spent \
-         waiting for it, with compare-and-swap {} and {} %; with the engine's latch {}.{cpu}",
-        number::shown(tas, 0),
-        number::shown(tas_waits, 2),
-        number::shown(cas, 0),
-        number::shown(cas_waits, 2),
-        number::shown(ours, 0)
-    ))
-}
-
-fn agreement(measured: &[(Case, Vec<Figures>)]) -> Vec<String> {
-    let ratio = |workers: usize| {
-        let rates: Vec<f64> = latched(measured, workers)
-            .iter()
-            .filter_map(|(_, r)| middle(r, MEASURES[0].of))
-            .collect();
-        let (least, most) = number::spread(&rates)?;
-        Some(format!("{} with {workers} workers", number::shown(most / least, 2)))
-    };
-    let ratios: Vec<String> = worker_counts(measured).into_iter().filter_map(ratio).collect();
-    vec![
-        format!(
-            "In the source the new acquisition improved throughput by a factor of 4.54. Here acquisition and spinning together make a difference \
-             by a factor of {}. The source's problem was a store and a full barrier at each poll, by a hundred processes that only spin, or sleep \
-             for a millisecond. The engine's latch does this in none of its settings.",
-            ratios.join(", ")
-        ),
-        "Comparable: the load (pgbench -S, simple protocol, 100 clients, 100 threads, all in memory), one lock behind every page access, and \
-         the share of CPU time in the lock, by perf: it includes spinning and excludes sleeping. The source's scale is 1,000. The share of the \
-         workers' time has no counterpart there: it is the time waited, spinning or asleep, and includes the time that a waiter was runnable \
-         without a core. Greenplum has a process for each of 100 clients, and each requests the lock; Clearway has only its workers."
-            .into(),
-    ]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -508,6 +431,15 @@ mod tests {
         cases
             .map(|(at, case)| (case, vec![figures(100.0 * (at + 1) as f64, at as f64); 3]))
             .collect()
+    }
+
+    #[test]
+    fn whole_runs_have_the_sources_length_and_tables_that_fit() {
+        let seconds = |part| lengthened(&task(false, part)).options.seconds;
+        assert_eq!((seconds(Part::Whole), seconds(Part::Only("cas".into()))), (60, 1));
+        let scale = |quick, room| sizes(&task(quick, Part::Whole), room).scale;
+        let (small, large) = (Room::of(1 << 30, 1 << 40), Room::of(8 << 30, 8 << 30));
+        assert_eq!((scale(false, large), scale(false, small), scale(true, large)), (100, 10, 1));
     }
 
     #[test]
