@@ -13,7 +13,7 @@ use crate::error::{MAX_KEY, StorageError};
 use crate::mini::{Core, Mini, Need, Urgency};
 use crate::overflow;
 use crate::page::{CELL_HEAD, Cell, MAX_CELL, Node, SLOT};
-use crate::record::{self, PageOp, Record, Role, push_op, start_pages};
+use crate::record::{PageOp, Role, push_op, start_pages};
 use crate::split::{self, Incoming};
 use crate::txn::TxnLog;
 use crate::undo::{Undo, UndoKind};
@@ -46,18 +46,8 @@ impl Logging<'_> {
             Self::Compensation { txn, next, .. } => Role::Compensation { txn: *txn, next: *next },
         }
     }
-    /// Adds the undo of `record`, logged at `start`, to the transaction. The undo's old bytes are
-    /// read from the record, because the page no longer has them.
-    fn logged(&mut self, core: &Core, record: &[u8], start: Lsn) {
-        if let Self::Txn(log) = self
-            && let Ok(Record::Pages { role: Role::Undoable { undo, .. }, .. }) =
-                record::parse(record)
-        {
-            log.push(&undo, start, core.undo_memory);
-        }
-    }
-    /// Like [`Logging::logged`], for an undo without old bytes.
-    fn noted(&mut self, core: &Core, undo: &Undo<'_>, start: Lsn) {
+    /// Adds the undo of the record at `start` to the transaction.
+    fn logged(&mut self, core: &Core, undo: &Undo<'_>, start: Lsn) {
         if let Self::Txn(log) = self {
             log.push(undo, start, core.undo_memory);
         }
@@ -141,10 +131,11 @@ pub(crate) fn insert(
     }
     let undo = Undo { kind: UndoKind::Insert, tree: tree.id, key, prefix: 0, suffix: 0, old: &[] };
     start_pages(buf, core.partition, &by.role(&undo));
-    push_op(buf, no, &PageOp::Insert { slot: slot as u16, cell });
+    let op = PageOp::Insert { slot: slot as u16, cell };
+    push_op(buf, no, &op);
     core.admit(buf.len(), by.need(&undo))?;
-    let (start, end) = core.log(buf, &mut [(no, page)])?;
-    by.noted(core, &undo, start);
+    let (start, end) = core.log(buf, [(no, op)].into_iter(), &mut [(no, page)])?;
+    by.logged(core, &undo, start);
     Ok(Some(end))
 }
 
@@ -178,12 +169,15 @@ pub(crate) fn update(
         suffix: suffix as u32,
         old,
     };
-    start_pages(buf, core.partition, &by.role(&undo));
+    let old = start_pages(buf, core.partition, &by.role(&undo));
     let (slot, prefix, suffix) = (slot as u16, prefix as u16, suffix as u16);
-    push_op(buf, no, &PageOp::Patch { slot, prefix, suffix, middle });
+    let op = PageOp::Patch { slot, prefix, suffix, middle };
+    push_op(buf, no, &op);
     core.admit(buf.len(), by.need(&undo))?;
-    let (start, end) = core.log(buf, &mut [(no, page)])?;
-    by.logged(core, buf, start);
+    let undo = undo.without_old(key);
+    let (start, end) = core.log(buf, [(no, op)].into_iter(), &mut [(no, page)])?;
+    // The page no longer has the old bytes; the record does.
+    by.logged(core, &Undo { old: &buf[old], ..undo }, start);
     Ok(Some(end))
 }
 
@@ -219,10 +213,6 @@ fn undo_of_addition<'a>(
             old: &old[span],
         };
     }
-    addition(tree, key, addends, written)
-}
-
-fn addition<'a>(tree: Tree, key: &'a [u8], addends: &'a [u8], written: usize) -> Undo<'a> {
     Undo {
         kind: UndoKind::Add,
         tree: tree.id,
@@ -258,20 +248,17 @@ pub(crate) fn increment(
     }
     let encoded = addends.encode();
     let undo = undo_of_addition(tree, key, encoded.bytes(), value, span.clone(), span.len());
-    start_pages(buf, core.partition, &by.role(&undo));
-    let (prefix, suffix) = (span.start as u16, (value.len() - span.end) as u16);
-    let middle = &value[span.clone()];
-    push_op(buf, no, &PageOp::Patch { slot: slot as u16, prefix, suffix, middle });
+    let old = start_pages(buf, core.partition, &by.role(&undo));
+    let (slot, prefix, suffix) = (slot as u16, span.start as u16, (value.len() - span.end) as u16);
+    push_op(buf, no, &PageOp::Patch { slot, prefix, suffix, middle: &value[span.clone()] });
     // The record ends with the patch's bytes.
     let middle_at = buf.len() - span.len();
     addends.add_to_part(&mut buf[middle_at..], span.start);
+    let op = PageOp::Patch { slot, prefix, suffix, middle: &buf[middle_at..] };
     core.admit(buf.len(), by.need(&undo))?;
-    let (start, _) = core.log(buf, &mut [(no, page)])?;
-    if canary::on(Bug::PatchForAddition) {
-        by.logged(core, buf, start);
-    } else {
-        by.noted(core, &addition(tree, key, encoded.bytes(), span.len()), start);
-    }
+    let undo = undo.without_old(key);
+    let (start, _) = core.log(buf, [(no, op)].into_iter(), &mut [(no, page)])?;
+    by.logged(core, &Undo { old: &buf[old], ..undo }, start);
     Ok(Added::Done(addends))
 }
 
@@ -298,7 +285,7 @@ fn increment_long(
     let undo = undo_of_addition(tree, key, encoded.bytes(), &place.old_value, span, value.len());
     let (role, need) = (by.role(&undo), by.need(&undo));
     let (start, _) = put(core, buf, key, CellValue::Bytes(&value), &place, &role, need)?.log;
-    by.noted(core, &undo, start);
+    by.logged(core, &undo, start);
     Ok(Added::Done(addends))
 }
 
@@ -320,11 +307,14 @@ pub(crate) fn delete(
     }
     let undo =
         Undo { kind: UndoKind::Delete, tree: tree.id, key, prefix: 0, suffix: 0, old: old.value };
-    start_pages(buf, core.partition, &by.role(&undo));
-    push_op(buf, no, &PageOp::Remove { slot: slot as u16 });
+    let old = start_pages(buf, core.partition, &by.role(&undo));
+    let op = PageOp::Remove { slot: slot as u16 };
+    push_op(buf, no, &op);
     core.admit(buf.len(), by.need(&undo))?;
-    let (start, end) = core.log(buf, &mut [(no, page)])?;
-    by.logged(core, buf, start);
+    let undo = undo.without_old(key);
+    let (start, end) = core.log(buf, [(no, op)].into_iter(), &mut [(no, page)])?;
+    // The page no longer has the old bytes; the record does.
+    by.logged(core, &Undo { old: &buf[old], ..undo }, start);
     Ok(Some(end))
 }
 
@@ -398,7 +388,7 @@ pub(crate) fn complex(
         }
         ChangeOp::Delete(extra) => remove(core, buf, tree, &place, extra, &role, need)?,
     };
-    by.noted(core, &undo, start);
+    by.logged(core, &undo, start);
     Ok(Some(end))
 }
 

@@ -30,7 +30,7 @@ use crate::apply::apply;
 use crate::attempt::Blocked;
 use crate::error::StorageError;
 use crate::page;
-use crate::record::{self, PageOp, Record, Role};
+use crate::record::{self, PageOp, Role};
 use crate::spare::{Moved, Spare};
 use crate::wal::{Wal, record_size};
 
@@ -122,35 +122,24 @@ impl Core {
         self.oldest[usize::from(self.partition.0)].store(lsn, Ordering::Release);
     }
 
-    /// Applies a record to its pages, and appends it. Returns the record's start and end. `pages`
-    /// must contain all pages of the record. A single change of a single page is atomic; otherwise
-    /// the caller restores the pages after an error.
-    #[inline]
-    pub(crate) fn log(
-        &self,
-        payload: &[u8],
-        pages: &mut [(u32, PageMut<'_>)],
-    ) -> Result<(Lsn, Lsn), StorageError> {
-        self.apply(payload, pages)?;
-        pages.iter().for_each(|(_, page)| page.mark_dirty_begin());
-        let end = self.wal.append(&[payload]);
-        pages.iter_mut().for_each(|(_, page)| page.set_lsn(end));
-        Ok((Lsn(end.0 - record_size(payload.len())), end))
-    }
-
-    /// Applies the encoded record, as redo does. So the pages have, by construction, the contents
-    /// that redo produces.
+    /// Applies a record's changes to their pages, and appends it. Returns the record's start and
+    /// end. `ops` are the changes that `payload` encodes; `pages` must contain all their pages. A
+    /// single change of a single page is atomic; otherwise the caller restores the pages after an
+    /// error.
     ///
     /// # Panics
-    /// If the payload is not a record, or changes a page that was not taken. Either is a planning
-    /// bug, whatever the pages contain.
+    /// If a change is of a page that was not taken, which is a planning bug, whatever the pages
+    /// contain. In debug builds also if `payload` does not encode the changes: redo would then
+    /// produce other pages.
     #[inline]
-    fn apply(&self, payload: &[u8], pages: &mut [(u32, PageMut<'_>)]) -> Result<(), StorageError> {
-        let Ok(Record::Pages { ops, .. }) = record::parse(payload) else {
-            panic!("a malformed record of our own")
-        };
-        for op in ops {
-            let Ok((no, op)) = op else { panic!("a malformed page change of our own") };
+    pub(crate) fn log<'o>(
+        &self,
+        payload: &'o [u8],
+        ops: impl Iterator<Item = (u32, PageOp<'o>)> + Clone,
+        pages: &mut [(u32, PageMut<'_>)],
+    ) -> Result<(Lsn, Lsn), StorageError> {
+        debug_assert!(record::changes(payload).eq(ops.clone()), "a record of other changes");
+        for (no, op) in ops {
             let place = pages.iter_mut().find(|(n, _)| *n == no);
             let Some((_, page)) = place else {
                 panic!("a change of a page that was not taken: {no}")
@@ -159,7 +148,10 @@ impl Core {
                 self.corrupt(no, "its content is invalid: a change does not fit it")
             })?;
         }
-        Ok(())
+        pages.iter().for_each(|(_, page)| page.mark_dirty_begin());
+        let end = self.wal.append(&[payload]);
+        pages.iter_mut().for_each(|(_, page)| page.set_lsn(end));
+        Ok((Lsn(end.0 - record_size(payload.len())), end))
     }
 }
 
@@ -310,8 +302,8 @@ impl<'p> Mini<'p> {
         record::start_pages(buf, self.core.partition, role);
     }
 
-    /// Writes the change of page 0, applies the record and logs it. Returns the record's start and
-    /// end.
+    /// Writes the change of page 0, applies the changes and logs them. Returns the record's start
+    /// and end.
     pub(crate) fn finish(mut self, buf: &mut Vec<u8>) -> Result<(Lsn, Lsn), Blocked> {
         if let Some((free_head, page_count)) = self.meta {
             let page = self.page(0);
@@ -325,7 +317,8 @@ impl<'p> Mini<'p> {
         }
         self.core.admit(buf.len(), self.need).map_err(|want| self.blocked(want))?;
         let before: Vec<_> = self.pages.iter().map(|(_, page)| page::copy(page)).collect();
-        let logged = self.core.log(buf, &mut self.pages).inspect_err(|_| {
+        let ops = record::changes(buf);
+        let logged = self.core.log(buf, ops, &mut self.pages).inspect_err(|_| {
             self.pages
                 .iter_mut()
                 .zip(&before)

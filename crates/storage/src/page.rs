@@ -128,7 +128,7 @@ fn clear(page: &mut [u8], kind: u8) {
 pub(crate) struct Node<'a>(&'a [u8]);
 
 /// A cell of a node.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cell<'a> {
     pub(crate) key: &'a [u8],
     /// The value, or the 8-byte reference to it (length u32, first page u32).

@@ -2,8 +2,10 @@
 //!
 //! A record of page changes is one mini-transaction. It has atomic changes of pages of one
 //! partition, and at most one logical undo or compensation. Redo applies each change to its page
-//! unless the page's LSN shows that the page already has it. Normal operation also applies the
-//! changes from these bytes, so redo cannot do anything else.
+//! unless the page's LSN shows that the page already has it. Normal operation applies the same
+//! changes with the same code; debug builds check that the bytes encode them.
+
+use std::ops::Range;
 
 use clearway_types::{Lsn, PartitionId, TreeId, TxnId};
 
@@ -19,7 +21,7 @@ const WITH_UNDO: u8 = 1;
 const COMPENSATION: u8 = 2;
 
 /// A change of one page.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PageOp<'a> {
     /// The page becomes an empty node.
     InitNode { level: u8 },
@@ -66,7 +68,13 @@ pub(crate) enum Role<'a> {
     Compensation { txn: TxnId, next: Lsn },
 }
 
-pub(crate) fn start_pages(out: &mut Vec<u8>, partition: PartitionId, role: &Role<'_>) {
+/// Starts a record of page changes. Returns the place of its undo's old bytes, empty if it has no
+/// undo.
+pub(crate) fn start_pages(
+    out: &mut Vec<u8>,
+    partition: PartitionId,
+    role: &Role<'_>,
+) -> Range<usize> {
     out.clear();
     let kind = match role {
         Role::Plain => PLAIN,
@@ -75,9 +83,11 @@ pub(crate) fn start_pages(out: &mut Vec<u8>, partition: PartitionId, role: &Role
     };
     out.extend_from_slice(&[PAGES, kind]);
     out.extend_from_slice(&partition.0.to_le_bytes());
+    let mut old = 0;
     match role {
         Role::Plain => {}
         Role::Undoable { txn, prev, undo } => {
+            old = undo.old.len();
             out.extend_from_slice(&txn.0.to_le_bytes());
             out.extend_from_slice(&prev.0.to_le_bytes());
             out.push(undo.kind as u8);
@@ -98,6 +108,7 @@ pub(crate) fn start_pages(out: &mut Vec<u8>, partition: PartitionId, role: &Role
             out.extend_from_slice(&next.0.to_le_bytes());
         }
     }
+    out.len() - old..out.len()
 }
 
 pub(crate) fn push_op(out: &mut Vec<u8>, page: u32, op: &PageOp<'_>) {
@@ -273,6 +284,17 @@ impl<'a> Iterator for Ops<'a> {
         self.0 = if op.is_ok() { reader.0 } else { &[] };
         Some(op)
     }
+}
+
+/// Returns the changes of a record that this process has encoded.
+///
+/// # Panics
+/// If it is not a record of page changes.
+pub(crate) fn changes(payload: &[u8]) -> impl Iterator<Item = (u32, PageOp<'_>)> + Clone {
+    let Ok(Record::Pages { ops, .. }) = parse(payload) else {
+        panic!("a malformed record of our own")
+    };
+    ops.map(|op| op.unwrap_or_else(|_| panic!("a malformed page change of our own")))
 }
 
 pub(crate) fn parse(payload: &[u8]) -> Result<Record<'_>, BadRecord> {

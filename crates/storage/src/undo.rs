@@ -35,6 +35,12 @@ pub(crate) struct Undo<'a> {
 }
 
 impl Undo<'_> {
+    /// Returns the undo of the same key without its old bytes, which may be in a page that changes.
+    pub(crate) fn without_old<'k>(&self, key: &'k [u8]) -> Undo<'k> {
+        let Undo { kind, tree, prefix, suffix, .. } = *self;
+        Undo { kind, tree, prefix, suffix, key, old: &[] }
+    }
+
     /// Returns an upper bound for the bytes of log of the record that undoes it. Pages that must be
     /// split for it are not counted.
     pub(crate) fn cost(&self) -> u64 {
