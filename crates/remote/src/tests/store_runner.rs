@@ -281,7 +281,7 @@ impl<R: RowClient> Run<R> {
         self.found.checked = self.history.check(&CheckerOptions::default());
     }
 
-    /// Verifies locks, index and rows after all transactions have ended, and records their contents.
+    /// Verifies locks, index and rows after all transactions have ended. Records what is left.
     fn check_regions(&mut self, regions: &[SimRegion]) {
         let left: usize = self.clients.iter().map(BTreeMap::len).sum();
         if left > 0 {
