@@ -60,6 +60,8 @@ const MIN_RUN: Duration = Duration::from_secs(10);
 const QUICK_RUN: Duration = Duration::from_millis(10);
 /// The most bytes that are read: the source's 32 files of 512 MB.
 const SOURCE_BYTES: u64 = 32 * (512 << 20);
+/// The least: many times a processor's caches.
+const LEAST_BYTES: u64 = 1 << 30;
 
 /// Result of a run.
 #[derive(Clone, Copy, Debug)]
@@ -118,7 +120,7 @@ fn run(task: &Task) -> Res<Findings> {
     // Any tables will do: only their pages are read.
     let size = match quick {
         true => Size::of(true),
-        false => Size::scans_of(SOURCE_BYTES.min(Room::here()?.for_tables())),
+        false => Size::scans_of(bytes(Room::here()?)?),
     };
     let workload = Workload::record(Kind::TableScan, size)?;
     let kinds: Vec<ReplacementKind> = kinds()
@@ -182,6 +184,18 @@ fn run(task: &Task) -> Res<Findings> {
         agreement: simulated::agreement(&simulated),
         bars: if judged { bars(&grid, &simulated) } else { Vec::new() },
     })
+}
+
+/// Returns the bytes of tables that fit, at most the source's.
+fn bytes(room: Room) -> Res<u64> {
+    match room.for_tables() {
+        bytes if bytes >= LEAST_BYTES => Ok(bytes.min(SOURCE_BYTES)),
+        bytes => Err(format!(
+            "memory and disk have room for {} MiB of tables, and {} are needed",
+            bytes >> 20,
+            LEAST_BYTES >> 20
+        )),
+    }
 }
 
 /// Judges sublists against one list, here and where the source saw a gain; and the simulation's
@@ -400,6 +414,13 @@ mod tests {
         fn remove(&self, frame: FrameId, take: &mut dyn FnMut() -> bool) {
             self.0.remove(frame, take);
         }
+    }
+
+    #[test]
+    fn tables_are_as_large_as_fits() {
+        let of = |gib: u64| bytes(Room::of(gib << 30, 1 << 60));
+        assert_eq!((of(8), of(1_000)), (Ok(4 << 30), Ok(16 << 30)));
+        assert!(of(1).is_err_and(|why| why.contains("512 MiB")), "half of the memory");
     }
 
     #[test]
