@@ -360,8 +360,8 @@ impl Comparison {
         Table { title: title.into(), columns, rows: self.cases.iter().map(row).collect() }
     }
 
-    /// Reports how many ratios agree with those of our last run, the largest deviation, and how noisy
-    /// the machine was. Empty if nothing can be compared.
+    /// Reports how many ratios agree with those of our last run, the largest deviation, and how
+    /// noisy the machine was. Empty if nothing can be compared.
     pub fn agreement(&self, last_run: &LastRun) -> Vec<String> {
         let ratio = |name: &str| self.ratio(self.cases.iter().find(|c| c.run.name() == name)?);
         let both: Vec<(&str, f64, f64)> = last_run

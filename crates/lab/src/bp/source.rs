@@ -228,7 +228,8 @@ fn batching_saves(kind: Kind, cores: usize) -> Point {
     range(what, "x", (127.0, f64::INFINITY), Box::new(fall))
 }
 
-/// Returns the point for the contention that batching leaves. The source gives it for 16 processors.
+/// Returns the point for the contention that batching leaves, which the source gives for 16
+/// processors.
 fn batching_leaves(kind: Kind) -> Point {
     let rest = move |look: Look<'_>| look(On::Own, kind, How::Batched, 16, Outcome::contention);
     let what = format!("{}: pgBatching's contention at 16 processors", kind.name());
