@@ -119,6 +119,11 @@ impl LockTable {
         self.owners.is_empty()
     }
 
+    /// Returns the transactions that hold a lock or wait for one, in any order.
+    pub(crate) fn owners(&self) -> impl Iterator<Item = TxnId> {
+        self.owners.keys().copied()
+    }
+
     /// Returns true if [`LockTable::next_event`] will return an event.
     #[inline]
     pub(crate) fn has_events(&self) -> bool {

@@ -8,8 +8,9 @@
 //! Invariants
 //! 1. A transaction that waits here holds no lock anywhere and no partition. So no one waits for
 //!    it, and its wait is not an edge of the waits-for graph.
-//! 2. It does not wait for a client: it gets its reply immediately if there is a transaction here
-//!    that is not [short](crate::txn::Txn::short).
+//! 2. It does not wait for a client: it gets its reply immediately if a transaction has locks here
+//!    that is not [short](crate::txn::Txn::short). One without locks is not waited for, such as a
+//!    reader of a snapshot, or a transaction that has given up the partition.
 //! 3. A short transaction is no longer short here once it waits for a lock, pauses, or cannot be
 //!    rolled back. Its coordinator informs the other partitions ([`crate::Body::AwaitsClient`]).
 //! 4. Under the blocking scheme, single-partition one-shots that arrive meanwhile wait behind it. No
@@ -89,7 +90,7 @@ impl<T: Trees> Partition<T> {
     fn quiet(&self) -> Option<u64> {
         if self.locks.is_empty() {
             Some(1)
-        } else if self.txns.values().any(|txn| !txn.short) {
+        } else if self.locks.owners().any(|id| self.txns.get(&id).is_none_or(|txn| !txn.short)) {
             Some(0)
         } else {
             None

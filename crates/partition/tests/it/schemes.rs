@@ -138,6 +138,25 @@ fn one_shots_wait_behind_a_wait_for_quiet_only_when_blocking() {
     }
 }
 
+/// A reader of a snapshot, and a transaction that has given up the partition before its first
+/// statement, which may be the one that waits.
+#[test]
+fn transactions_without_locks_do_not_end_a_wait_for_quiet() {
+    let mut d = under(Blocking, MANY);
+    let (reader, multi) = (d.txn(), d.txn());
+    d.call(reader, Body::Savepoint(0)).expect("it is known here");
+    assert_eq!(block(&mut d, multi), Some(true));
+    d.send(multi, Body::AwaitsClient);
+    let (_, long) = start_long(&mut d);
+    assert_eq!(await_quiet(&mut d, multi), None, "only the one-shot has locks");
+    d.settle();
+    assert!(d.take(long).is_some());
+    assert_eq!(d.answers.pop().expect("its wait is over").1.unwrap().count, 1);
+    abort(&mut d, reader);
+    abort(&mut d, multi);
+    assert!(d.nothing_pending() && d.partition.active() == 0);
+}
+
 #[test]
 fn interactive_transactions_pass_a_wait_for_quiet() {
     for scheme in SchemeKind::ALL {
