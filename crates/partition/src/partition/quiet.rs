@@ -13,9 +13,9 @@
 //!    reader of a snapshot, or a transaction that has given up the partition.
 //! 3. A short transaction is no longer short here once it waits for a lock, pauses, or cannot be
 //!    rolled back. Its coordinator informs the other partitions ([`crate::Body::AwaitsClient`]).
-//! 4. Under the blocking scheme, single-partition one-shots that arrive meanwhile wait behind it. No
-//!    one waits for them, because they hold nothing. They join the partition's line as soon as no
-//!    transaction waits for quiet. Otherwise one-shots that take locks could follow each other
+//! 4. Under the blocking scheme, single-partition one-shots that arrive meanwhile wait behind it.
+//!    No one waits for them, because they hold nothing. They join the partition's line as soon as
+//!    no transaction waits for quiet. Otherwise one-shots that take locks could follow each other
 //!    without end.
 //!
 //! Locking: none. A crash leaves nothing.

@@ -2,10 +2,10 @@
 //!
 //! | transaction | hybrid | blocking | locking |
 //! |---|---|---|---|
-//! | single-partition one-shot, no lock is held | no locks | no locks | no locks |
+//! | single-partition one-shot, no lock is held at the partition | no locks | no locks | no locks |
 //! | the same beside locks | respects them | respects them | respects them |
-//! | the same while a multi-partition one-shot has the partition | waits | waits | cannot happen |
-//! | the same while one waits for the partition | runs | waits behind it | cannot happen |
+//! | the same while a multi-partition one-shot has it | waits | waits | cannot happen |
+//! | the same while one waits for it | runs | waits behind it | cannot happen |
 //! | multi-partition one-shot, no lock is held | alone | alone | locks |
 //! | the same beside locks of transactions that end soon | locks | waits until none is held | locks |
 //! | the same beside locks that may wait for a client | locks | locks | locks |
