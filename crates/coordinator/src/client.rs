@@ -328,6 +328,9 @@ impl Client {
             if marks || state.undone || state.wants_snapshot(needs) {
                 return None;
             }
+            if state.reads_freely(needs) && state.must_prepare_to_read(partition) {
+                return None;
+            }
             state.settle(needs);
             let sees = state.sees(needs);
             if snapshot::is_past(core, sees) {
@@ -337,10 +340,11 @@ impl Client {
             state.wrote |= !matches!(plan.statement, Statement::Query(_));
             let fresh = txn::is_fresh(&state, program);
             let learns = learning::learns(core.engine(), &state, program);
-            let may_use_retired = state.may_use_retired(program);
+            let (may_use_retired, may_add) = (state.may_use_retired(program), state.may_add());
             let batch = stream::batch_of(core, &plan.statement);
             core.read_at.set(ReadAt::of(sees));
-            (id, Work { program, env, rows, batch, fresh, learns, may_use_retired }.body(sees))
+            let work = Work { program, env, rows, batch, fresh, learns, may_use_retired, may_add };
+            (id, work.body(sees))
         };
         let seq = core.send(partition, txn, body);
         Some(match core.try_reply(seq) {

@@ -96,6 +96,9 @@ pub(crate) struct Txn {
     /// Where it has changed rows whose last change was not committed:
     /// [`clearway_partition::Reply::behind`].
     pub behind: Vec<PartitionId>,
+    /// Where it may have added to rows concurrently with others:
+    /// [`clearway_partition::Reply::increments`].
+    pub increments: Vec<PartitionId>,
     /// A transaction that it was behind was undone, and so was this one: [`Failure::Undone`].
     pub undone: bool,
     /// Its statements so far, if it can be replayed.
@@ -124,6 +127,22 @@ pub(crate) struct Txn {
 }
 
 impl Txn {
+    /// Records what a partition has said about the transaction.
+    fn note(&mut self, reply: &Reply) {
+        self.behind.extend(reply.behind);
+        if let Some(partition) = reply.increments
+            && !self.increments.contains(&partition)
+        {
+            self.increments.push(partition);
+        }
+    }
+
+    /// Returns true if it must send other messages before a statement that reads without locks at
+    /// this partition alone: see [`crate::txn::prepare_to_read`].
+    pub(crate) fn must_prepare_to_read(&self, partition: PartitionId) -> bool {
+        !self.behind.is_empty() || self.increments.iter().any(|at| *at != partition)
+    }
+
     /// Returns true if a transaction exists: a block, or a statement that has sent a message.
     pub(crate) fn is_open(&self) -> bool {
         self.block != Block::None || self.id != TxnId(0)
@@ -362,7 +381,7 @@ impl Core {
         self.show(depends_on);
         self.replied.set(depends_on);
         match &answer {
-            Ok(reply) => self.txn().behind.extend(reply.behind),
+            Ok(reply) => self.txn().note(reply),
             Err(Failure::Undone) => self.txn().undone = true,
             Err(_) => {}
         }

@@ -300,6 +300,7 @@ async fn create_index(
         fresh: true,
         learns: false,
         may_use_retired: false,
+        may_add: false,
     })
     .await?;
     fill_global_index(core, &table, at, &env).await?;

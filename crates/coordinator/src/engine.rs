@@ -67,6 +67,10 @@ pub struct EngineConfig {
     /// Maximum number of replays of a block that is undone because another transaction rolled back.
     /// After that it fails. Default: 8.
     pub replays: u32,
+    /// UPDATEs that only add share the locks of their rows from the first on, before their
+    /// transactions have been seen not to read afterwards. Then two that do read deadlock. For
+    /// tests and simulations. Default: false.
+    pub adds_at_once: bool,
     /// Transaction ids that a worker reserves from the node at a time; at least 1. Default: 1024.
     pub txn_ids: u64,
 }
@@ -84,6 +88,7 @@ impl Default for EngineConfig {
             stream_bytes: 512 << 10,
             deadlocks: 16,
             replays: 8,
+            adds_at_once: false,
             txn_ids: 1024,
         }
     }
@@ -178,7 +183,7 @@ impl Engine {
             catalog: Latch::new(&CATALOG, catalog),
             next_id: AtomicU32::new(next_id),
             waits_for: Latch::new(&WAITS_FOR, WaitsFor::default()),
-            learned: Latch::new(&LEARNED, LearnedLocks::default()),
+            learned: Latch::new(&LEARNED, LearnedLocks::new(config.adds_at_once)),
             snapshots: snapshots.clone(),
             exports: Arc::default(),
             spill: spill.clone(),

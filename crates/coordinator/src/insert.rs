@@ -245,6 +245,7 @@ pub(crate) async fn deal(
             fresh,
             learns: false,
             may_use_retired: false,
+            may_add: false,
         }
         .body(sees)
     };

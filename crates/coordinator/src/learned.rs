@@ -18,13 +18,19 @@ use std::sync::Arc;
 const MOST: usize = 4096;
 
 /// An engine's plans that read, or only add.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct LearnedLocks {
+    /// See [`crate::EngineConfig::adds_at_once`].
+    adds_at_once: bool,
     by_text: BTreeMap<String, Arc<LearnedLock>>,
     numbers: u32,
 }
 
 impl LearnedLocks {
+    pub(crate) fn new(adds_at_once: bool) -> Self {
+        Self { adds_at_once, by_text: BTreeMap::new(), numbers: 0 }
+    }
+
     pub(crate) fn of(&mut self, text: String, adds: bool) -> Arc<LearnedLock> {
         if let Some(known) = self.by_text.get(&text) {
             return known.clone();
@@ -33,7 +39,11 @@ impl LearnedLocks {
             self.by_text.clear();
         }
         self.numbers = self.numbers.wrapping_add(1);
-        let new = Arc::new(LearnedLock::new(self.numbers, text.clone(), adds));
+        let new = match adds && !self.adds_at_once {
+            true => LearnedLock::exclusive(self.numbers, text.clone()),
+            false => LearnedLock::shared(self.numbers, text.clone(), adds),
+        };
+        let new = Arc::new(new);
         self.by_text.insert(text, new.clone());
         new
     }
@@ -54,7 +64,7 @@ mod tests {
 
     #[test]
     fn equal_texts_share_an_entry_and_texts_are_bounded() {
-        let mut all = LearnedLocks::default();
+        let mut all = LearnedLocks::new(false);
         let first = all.of("first".into(), false);
         assert!(Arc::ptr_eq(&first, &all.of("first".into(), false)));
         for n in 0..=MOST {

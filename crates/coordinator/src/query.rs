@@ -154,18 +154,20 @@ async fn send_to(
     env: &Arc<Env>,
     batch: Option<Batch>,
 ) -> Result<Vec<(PartitionId, Reply)>, Stop> {
-    let (fresh, learns, may_use_retired, sees) = {
+    let (fresh, learns, may_use_retired, may_add, sees) = {
         let txn = core.txn();
         let learns = learning::learns(core.engine(), &txn, program);
-        (is_fresh(&txn, program), learns, txn.may_use_retired(program), txn.sees(needs))
+        let may_use_retired = txn.may_use_retired(program);
+        (is_fresh(&txn, program), learns, may_use_retired, txn.may_add(), txn.sees(needs))
     };
     if !fresh && sees.is_none() {
         multi::block(core, &targets).await?;
     }
     let past = program_at(core, program, sees.filter(|_| !fresh))?;
     let program = past.as_ref().unwrap_or(program);
-    let body =
-        |_| Work { program, env, rows: None, batch, fresh, learns, may_use_retired }.body(sees);
+    let body = |_| {
+        Work { program, env, rows: None, batch, fresh, learns, may_use_retired, may_add }.body(sees)
+    };
     let replies = everywhere(core, targets.iter().copied(), body).await?;
     Ok(targets.into_iter().zip(replies).collect())
 }
@@ -213,6 +215,7 @@ async fn in_turn(
                 fresh: false,
                 learns: false,
                 may_use_retired: false,
+                may_add: false,
             }
             .body(sees)
         };
@@ -330,6 +333,7 @@ pub(crate) async fn pull(
         fresh,
         learns: false,
         may_use_retired: false,
+        may_add: false,
     };
     let mut seq = core.send(partition, id, body);
     loop {

@@ -19,7 +19,7 @@ use crate::core::{Block, Core, Txn};
 use crate::exports::Exported;
 use crate::outcome::Stop;
 use crate::stream::{self, Rows};
-use crate::txn::{everywhere, settle, table_of};
+use crate::txn::{everywhere, prepare_to_read, settle, table_of};
 use clearway_ir::program::Env;
 use clearway_ir::statement::{Isolation, Query, Route, Source};
 use clearway_ir::{Access, GlobalIndexOp, IndexDef, Path, Program, RowLock, TableDef};
@@ -111,6 +111,17 @@ impl Txn {
             Block::None => self.only_reads(),
             Block::Implicit | Block::Explicit => self.sees_each(),
         }
+    }
+
+    /// Returns true if such a statement of a block reads without locks, and not the snapshot of the
+    /// whole block.
+    pub(crate) fn reads_freely(&self, needs: Needs) -> bool {
+        self.block != Block::None && self.sees_each() && needs != Needs::Locks
+    }
+
+    /// Returns true if its UPDATE may add to a row concurrently with others.
+    pub(crate) fn may_add(&self) -> bool {
+        self.characteristics.isolation != Isolation::RepeatableRead
     }
 
     /// Returns true if its UPDATE may change rows whose last change is not committed.
@@ -267,6 +278,9 @@ async fn seeing_at<T>(
 
 /// Begins a statement: opens a snapshot for it, if it needs one.
 async fn begin(core: &Core, needs: Needs) -> Result<(), Failure> {
+    if core.txn().reads_freely(needs) {
+        prepare_to_read(core).await?;
+    }
     if !core.txn().wants_snapshot(needs) {
         let mut txn = core.txn();
         txn.settle(needs);
@@ -311,12 +325,14 @@ pub(crate) struct Work<'a> {
     pub learns: bool,
     /// See [`Body::Statement::may_use_retired`].
     pub may_use_retired: bool,
+    /// See [`Body::Statement::may_add`].
+    pub may_add: bool,
 }
 
 impl Work<'_> {
     /// Builds the message; `sees` is from [`Txn::sees`].
     pub(crate) fn body(self, sees: Option<Sees>) -> Body {
-        let Self { program, env, rows, batch, fresh, learns, may_use_retired } = self;
+        let Self { program, env, rows, batch, fresh, learns, may_use_retired, may_add } = self;
         let (program, env) = (program.clone(), env.clone());
         let batch = batch.unwrap_or(Batch::ALL);
         // No other transaction changes what this one has created. A global index may lack keys of
@@ -330,7 +346,16 @@ impl Work<'_> {
                 let at = at.unwrap_or(COMMITTED);
                 Body::StatementAt { at, repeatable, program, env, rows, batch }
             }
-            None => Body::Statement { program, env, rows, batch, fresh, learns, may_use_retired },
+            None => Body::Statement {
+                program,
+                env,
+                rows,
+                batch,
+                fresh,
+                learns,
+                may_use_retired,
+                may_add,
+            },
         }
     }
 }

@@ -268,6 +268,22 @@ pub(crate) async fn settle(core: &Core) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Prepares for a statement below REPEATABLE READ that reads without locks. Under exclusive locks,
+/// it would see the changes of everyone who has changed the transaction's rows before it, and
+/// nobody would read after changing them before it ends. So it waits for the transactions that it
+/// is behind, and converts its increment locks.
+pub(crate) async fn prepare_to_read(core: &Core) -> Result<(), Failure> {
+    settle(core).await?;
+    let increments = core.txn().increments.clone();
+    for partition in increments {
+        let id = core.txn().id;
+        let seq = core.send(partition, id, Body::ConvertIncrements);
+        core.reply(seq).await?;
+        core.txn().increments.retain(|at| *at != partition);
+    }
+    Ok(())
+}
+
 /// Tells every partition which plans become stale at commit, and determines which trees are dropped
 /// then.
 async fn announce_ddl(core: &Core) -> Result<(), Failure> {

@@ -6,14 +6,16 @@
 //! the second transaction waits at the read.
 //!
 //! The same holds for two transactions that add to a row concurrently and then both read it under a
-//! lock, or change it in another way. Here an UPDATE that only adds counts as a read, and such a
-//! later use of the row as a change.
+//! lock, or change it in another way, or read anything without locks. Here an UPDATE that only adds
+//! counts as a read, and such a later use as a change. Such a plan starts exclusively: a program
+//! that reads afterwards must not fail before this is learned.
 //!
 //! Invariants
 //! 1. Evidence is what transactions did with rows after a read, never how long they waited. It is
 //!    the same under both locks, so a plan can be unlearned as it was learned.
 //! 2. The choice changes only when evidence arrives: to exclusive at a share of at least `ON`, and
-//!    back below `OFF`.
+//!    back below `OFF`. An UPDATE that only adds has lower thresholds: a wrong guess costs a
+//!    deadlock instead of a wait.
 //!
 //! Locking: none. One word holds the share and the choice, and is replaced as a whole. Nothing
 //! survives a restart.
@@ -33,6 +35,9 @@ const ONE: u32 = 1024;
 const ON: u32 = ONE / 2;
 /// The share below which it returns to shared locks.
 const OFF: u32 = ONE / 4;
+/// [`ON`] and [`OFF`] of an UPDATE that only adds.
+const ON_ADDS: u32 = ONE / 16;
+const OFF_ADDS: u32 = ONE / 64;
 /// The bit of the choice, next to the share.
 const EXCLUSIVE: u32 = 1 << 31;
 
@@ -87,13 +92,23 @@ pub struct LearnedRow {
 }
 
 impl LearnedLock {
-    /// Creates a plan without evidence: it takes shared locks.
-    pub fn new(number: u32, text: String, adds: bool) -> Self {
+    /// Creates a plan without evidence that takes shared locks.
+    pub fn shared(number: u32, text: String, adds: bool) -> Self {
+        Self::new(number, text, adds, 0)
+    }
+
+    /// Creates an UPDATE that only adds, without evidence. It takes exclusive locks until its
+    /// transactions have been seen not to read afterwards.
+    pub fn exclusive(number: u32, text: String) -> Self {
+        Self::new(number, text, true, ON | EXCLUSIVE)
+    }
+
+    fn new(number: u32, text: String, adds: bool, word: u32) -> Self {
         Self {
             number,
             text: text.into(),
             adds,
-            word: AtomicU32::new(0),
+            word: AtomicU32::new(word),
             reads: AtomicU64::new(0),
             changed: AtomicU64::new(0),
             exclusive: AtomicU64::new(0),
@@ -119,9 +134,10 @@ impl LearnedLock {
         self.changed.fetch_add(changed.into(), Ordering::Relaxed);
         self.exclusive.fetch_add(exclusive.into(), Ordering::Relaxed);
         let share = (u64::from(changed.min(reads)) * u64::from(ONE) / u64::from(reads)) as u32;
+        let (on, off) = if self.adds { (ON_ADDS, OFF_ADDS) } else { (ON, OFF) };
         let next = |word: u32| {
             let moved = ((word & !EXCLUSIVE) + share).div_ceil(2);
-            let threshold = if word & EXCLUSIVE == 0 { ON } else { OFF };
+            let threshold = if word & EXCLUSIVE == 0 { on } else { off };
             Some(if moved >= threshold { moved | EXCLUSIVE } else { moved })
         };
         let before = self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
@@ -201,7 +217,7 @@ mod tests {
 
     #[test]
     fn one_full_batch_switches_and_three_empty_ones_undo() {
-        let lock = LearnedLock::new(1, String::new(), false);
+        let lock = LearnedLock::shared(1, String::new(), false);
         assert!(!lock.is_exclusive());
         assert!(after(&lock, 1, batch(16, 16)));
         assert!(after(&lock, 20, batch(16, 16)));
@@ -215,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_share_of_one_third_keeps_the_current_choice() {
-        let lock = LearnedLock::new(1, String::new(), false);
+        let lock = LearnedLock::shared(1, String::new(), false);
         assert!(!after(&lock, 100, batch(15, 5)));
         assert!(after(&lock, 3, batch(15, 15)));
         assert!(after(&lock, 100, batch(15, 5)));
@@ -223,8 +239,19 @@ mod tests {
     }
 
     #[test]
+    fn additions_are_exclusive_until_six_batches_are_not_read() {
+        let lock = LearnedLock::exclusive(1, String::new());
+        assert!(after(&lock, 5, batch(16, 0)));
+        assert!(!after(&lock, 1, batch(16, 0)));
+        assert!(!after(&lock, 100, batch(160, 1)), "one in 160");
+        assert!(after(&lock, 10, batch(16, 1)), "one in 16");
+        assert!(after(&lock, 100, batch(160, 5)), "one in 32 keeps the choice");
+        assert!(!after(&lock, 10, batch(160, 1)));
+    }
+
+    #[test]
     fn the_share_stays_between_0_and_1() {
-        let lock = LearnedLock::new(1, String::new(), false);
+        let lock = LearnedLock::shared(1, String::new(), false);
         for evidence in [batch(1, 1), batch(1, 9), batch(u32::MAX, u32::MAX), batch(0, 0)] {
             after(&lock, 40, evidence);
             assert!((0.0..=1.0).contains(&lock.row().recent_share), "{lock:?}");

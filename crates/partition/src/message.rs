@@ -100,6 +100,9 @@ pub enum Body {
         /// Whether it is an UPDATE in a block below REPEATABLE READ. Then it may change a row whose
         /// last change is not committed ([`crate::Limits::retire`]).
         may_use_retired: bool,
+        /// Whether an UPDATE that only adds may do so concurrently with others. Not at REPEATABLE
+        /// READ: there, two concurrent changes of a row must not both commit.
+        may_add: bool,
     },
     /// A statement of a general transaction that sees an open snapshot and its transaction's own
     /// changes. If it only reads, it takes no locks and waits for none. If it changes or locks
@@ -125,6 +128,9 @@ pub enum Body {
     /// Waits until the transactions that this one is behind here have committed; see
     /// [`Reply::behind`].
     Settle,
+    /// Locks exclusively the rows to which the transaction has added here, and waits for others
+    /// that add to them; see [`Reply::increments`].
+    ConvertIncrements,
     /// Drops the paused statement with this [`Batch::id`], if there is one. No reply.
     Forget(u32),
     /// Sets a savepoint; ids increase.
@@ -269,6 +275,10 @@ pub struct Reply {
     /// Set if the transaction has changed a row at this partition whose last change is not
     /// committed. Before it commits, [`Body::Settle`] must have been answered there.
     pub behind: Option<PartitionId>,
+    /// Set if the transaction may have added to a row at this partition concurrently with others.
+    /// Before it reads without locks, [`Body::ConvertIncrements`] must have been answered there. A
+    /// [`Body::StatementAt`] to the same partition includes that.
+    pub increments: Option<PartitionId>,
 }
 
 /// Why a call failed.

@@ -131,6 +131,14 @@ impl Gathering {
         }
     }
 
+    /// Records that the transaction is about to read without locks: that counts as a change of each
+    /// row to which it has added.
+    pub(crate) fn reads_freely(&mut self, reads: &mut Reads) {
+        while let Some(at) = reads.0.iter().position(|read| read.adds) {
+            self.count(reads.0.swap_remove(at), true);
+        }
+    }
+
     /// Counts the remaining reads when the transaction ends.
     #[inline]
     pub(crate) fn ended(&mut self, reads: &mut Reads) {
@@ -161,7 +169,7 @@ mod tests {
     const TREE: TreeId = TreeId(7);
 
     fn learned() -> Arc<LearnedLock> {
-        Arc::new(LearnedLock::new(3, String::new(), false))
+        Arc::new(LearnedLock::shared(3, String::new(), false))
     }
 
     /// Invariant 1.
@@ -213,8 +221,8 @@ mod tests {
     /// not.
     #[test]
     fn what_counts_as_a_change_after_reads_and_additions() {
-        let plans =
-            [false, true].map(|adds| Arc::new(LearnedLock::new(adds.into(), String::new(), adds)));
+        let plans = [false, true]
+            .map(|adds| Arc::new(LearnedLock::shared(adds.into(), String::new(), adds)));
         for (by, read, added) in [(Use::Reads, 0, 1), (Use::Adds, 1, 0), (Use::Changes, 1, 1)] {
             let mut all = Gathering::new(1);
             let before = plans.each_ref().map(|plan| plan.row().changed);

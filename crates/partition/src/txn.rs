@@ -28,6 +28,8 @@ pub(crate) struct Txn<L> {
     /// Statements whose batch is full.
     pub paused: Vec<Statement>,
     pub reads: Reads,
+    /// It may hold increment locks, or exclusive ones in place of them.
+    pub adds: bool,
     /// Rows that it has deleted here and reinserted under other keys or at other partitions.
     /// ROLLBACK TO does not remove any of them.
     pub moved: Vec<RowKey>,
@@ -109,6 +111,8 @@ pub(crate) struct Statement {
     pub learns: bool,
     /// Same as [`crate::Body::Statement::may_use_retired`].
     pub may_use_retired: bool,
+    /// Same as [`crate::Body::Statement::may_add`].
+    pub may_add: bool,
     /// The snapshot that it sees; `None` for the current state.
     pub as_of: Option<AsOf>,
 }
@@ -139,6 +143,8 @@ pub(crate) enum Job {
     Raw(RawOp),
     /// Waits for the transactions that it is behind, then fails if there is a failure.
     Settle(Option<Failure>),
+    /// See [`crate::Body::ConvertIncrements`].
+    ConvertIncrements,
     /// Undoes down to a mark, then replies.
     Undo {
         to: usize,
@@ -177,6 +183,7 @@ impl Job {
             | Self::CreateTrees { .. }
             | Self::Raw(_)
             | Self::Settle(_)
+            | Self::ConvertIncrements
             | Self::Undo { .. }
             | Self::Finish { .. } => None,
         }
@@ -206,6 +213,7 @@ impl<L: UndoLog> Txn<L> {
             task: None,
             paused: Vec::new(),
             reads: Reads::default(),
+            adds: false,
             moved: Vec::new(),
             retries: 0,
             short: false,

@@ -9,8 +9,7 @@
 //! still sees and that others have removed.
 
 use crate::model::{Answer, Known, Model, Table, keys, sorted, sum};
-use crate::sql::{A, CursorStmt, Kind, Pred, Row, Stmt};
-use std::borrow::Cow;
+use crate::sql::{CursorStmt, Kind, Pred, Row, Stmt};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a statement sees.
@@ -33,33 +32,13 @@ fn rows(table: Option<&Table>) -> Rows<'_> {
     table.into_iter().flat_map(|table| &table.rows).map(|known| (known.id, &known.row)).collect()
 }
 
-/// Combines a snapshot with the changes that its transaction made between `base` and `now`. Others
-/// may have incremented a row that the transaction only incremented, and committed since the
-/// snapshot: then the row is the snapshot's value plus the transaction's own increments.
-fn with_own<'t>(then: &Rows<'t>, base: &Rows<'_>, now: &Rows<'t>) -> BTreeMap<u64, Cow<'t, Row>> {
+/// Combines a snapshot with the changes that its transaction made between `base` and `now`. Nobody
+/// else changes a row between the transaction's first read after its own change and its end. So the
+/// row is as in the serial order, even if the transaction has only added to it.
+fn with_own<'t>(then: &Rows<'t>, base: &Rows<'_>, now: &Rows<'t>) -> Rows<'t> {
     let is_own = |id: &u64| base.get(id) != now.get(id);
-    let own = |id: &u64, row: &'t Row| {
-        let sums = (
-            then.get(id).and_then(|row| row.n[A]),
-            base.get(id).and_then(|row| row.n[A]),
-            row.n[A],
-        );
-        match sums {
-            (Some(then), Some(before), Some(sum)) if then != before => {
-                let mut row = row.clone();
-                // i64, because the row may have had a very different value at the snapshot.
-                let own = i64::from(then) + i64::from(sum) - i64::from(before);
-                row.n[A] = i32::try_from(own).ok();
-                Cow::Owned(row)
-            }
-            _ => Cow::Borrowed(row),
-        }
-    };
-    let others =
-        then.iter().filter(|(id, _)| !is_own(id)).map(|(id, row)| (*id, Cow::Borrowed(*row)));
-    others
-        .chain(now.iter().filter(|(id, _)| is_own(id)).map(|(id, row)| (*id, own(id, row))))
-        .collect()
+    let others = then.iter().filter(|(id, _)| !is_own(id));
+    others.chain(now.iter().filter(|(id, _)| is_own(id))).map(|(id, row)| (*id, *row)).collect()
 }
 
 impl Model {
@@ -113,7 +92,7 @@ impl Model {
         let mut found = with_own(&then, &base, &now_rows);
         found.retain(|_, row| pred.holds(row));
         if !stmt.locks() {
-            let rows = sorted(found.values().map(|row| &**row));
+            let rows = sorted(found.values().copied());
             return Ok(if matches!(stmt, Stmt::Sum { .. }) {
                 sum(&rows)
             } else {
@@ -135,7 +114,7 @@ impl Model {
         let gone: Vec<_> = found
             .iter()
             .filter(|(id, _)| !now_rows.contains_key(id))
-            .map(|(_, row)| &**row)
+            .map(|(_, row)| *row)
             .collect();
         let key = now.kind.key();
         let is_again = |row: &Row| {
@@ -173,11 +152,7 @@ impl Model {
 }
 
 /// Returns a row visible to the block whose unique key did not exist before and exists after.
-fn revived<'r>(
-    found: &'r BTreeMap<u64, Cow<'_, Row>>,
-    before: &Table,
-    after: &Table,
-) -> Option<&'r Row> {
+fn revived<'r>(found: &'r Rows<'_>, before: &Table, after: &Table) -> Option<&'r Row> {
     let of = |row: &Row, key: &[usize]| {
         key.iter().map(|column| row.n[*column]).collect::<Option<Vec<i32>>>()
     };
@@ -186,10 +161,7 @@ fn revived<'r>(
             table.rows.iter().filter_map(|known| of(&known.row, key)).collect()
         };
         let made: BTreeSet<Vec<i32>> = &there(after) - &there(before);
-        found
-            .values()
-            .map(|row| &**row)
-            .find(|row| of(row, key).is_some_and(|value| made.contains(&value)))
+        found.values().copied().find(|row| of(row, key).is_some_and(|value| made.contains(&value)))
     })
 }
 
@@ -272,7 +244,7 @@ impl Stmt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sql::{K, Set};
+    use crate::sql::{A, K, Set};
 
     fn row(k: i32, a: i32) -> Row {
         Row { n: [Some(0), Some(k), Some(a), None], v: "".into() }

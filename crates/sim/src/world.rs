@@ -416,6 +416,7 @@ impl World {
         self.draw_keys(&mut Rng::new(self.seed, "seventeenth generator"));
         self.draw_signals(&mut Rng::new(self.seed, "eighteenth generator"));
         self.draw_scheme(&mut Rng::new(self.seed, "scheme"));
+        self.draw_additions(&mut Rng::new(self.seed, "nineteenth generator"));
     }
 
     /// Draws what the third generator added.

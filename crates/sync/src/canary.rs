@@ -119,6 +119,8 @@ pub enum Bug {
     UncheckedSpread,
     /// An addition's lock is compatible with a reader's.
     SharedIncrement,
+    /// A transaction reads without locks while it holds increment locks.
+    UnconvertedIncrement,
     /// The undo of an addition restores the bytes from before it instead of subtracting.
     PatchForAddition,
     /// Recovery undoes the losers one after another, in the order of their IDs.
@@ -177,6 +179,7 @@ pub const BUGS_OF_ENGINE: &[Bug] = &[
     Bug::EarlyDrop,
     Bug::UnsubtractedDelta,
     Bug::SharedIncrement,
+    Bug::UnconvertedIncrement,
     Bug::PatchForAddition,
     Bug::HalfWhole,
     Bug::SkippedDependency,

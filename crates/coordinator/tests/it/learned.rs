@@ -1,6 +1,6 @@
 //! The lock of a read, or of an addition, is learned from what transactions then do with the row.
 
-use crate::common::{Bank, Worker, open_with};
+use crate::common::{Bank, Worker, open_config, open_with};
 use clearway_coordinator::{Engine, Limits, Outcome, Step};
 use clearway_ir::statement::{Isolation, Statement, TxnOptions};
 use clearway_ir::{LearnedRow, Plan};
@@ -34,7 +34,15 @@ impl Scene {
     }
 
     fn with(limits: Limits) -> Self {
-        let engine = open_with(&MemDisk::new(), 1, 2, limits);
+        Self::on(open_with(&MemDisk::new(), 1, 2, limits))
+    }
+
+    /// Additions share their rows' locks from the first on.
+    fn adding_at_once() -> Self {
+        Self::on(open_config(&MemDisk::new(), 1, 2, |config| config.adds_at_once = true))
+    }
+
+    fn on(engine: Arc<Engine>) -> Self {
         let mut workers = [0, 1].map(|worker| Worker::new(&engine, worker));
         let bank = Bank::create(&mut workers[0], 10, 0);
         Self { engine, bank, workers, committed: 0 }
@@ -274,7 +282,9 @@ fn for_update_learns_nothing() {
 }
 
 /// Statements that deadlock with their twin after an addition, with the isolation level.
-const SECONDS: [(Isolation, Second); 5] = [
+const SECONDS: [(Isolation, Second); 7] = [
+    (Isolation::ReadCommitted, Bank::reading),
+    (Isolation::ReadCommitted, |bank, worker, id| bank.reading(worker, id + 1)),
     (Isolation::ReadCommitted, Bank::locking),
     (Isolation::ReadCommitted, Bank::sharing),
     (Isolation::ReadCommitted, changing),
@@ -304,7 +314,7 @@ fn twins_that_add_and_read_deadlock_if_nothing_is_learned() {
 #[test]
 fn twins_that_add_and_read_stop_deadlocking() {
     for (isolation, second) in SECONDS {
-        let mut scene = Scene::new();
+        let mut scene = Scene::adding_at_once();
         let deadlocks = (0..MANY).filter(|_| scene.add_and(isolation, second)).count();
         assert!((1..=16).contains(&deadlocks), "{deadlocks}");
         assert!((0..MANY).all(|_| !scene.add_and(isolation, second)), "the learned lock stays");
@@ -316,16 +326,42 @@ fn twins_that_add_and_read_stop_deadlocking() {
     }
 }
 
-/// A second addition, a read without a lock, or a read of another row is no reason to wait.
+#[test]
+fn twins_that_add_and_read_never_deadlock_by_default() {
+    for (isolation, second) in SECONDS {
+        let mut scene = Scene::new();
+        assert!((0..MANY).all(|_| !scene.add_and(isolation, second)), "{isolation:?}");
+        let learned = adding(&scene);
+        assert!(learned.is_exclusive && learned.switches == 0, "{learned:?}");
+        scene.end();
+    }
+}
+
+#[test]
+fn additions_become_concurrent_once_nothing_is_read_afterwards() {
+    let mut scene = Scene::new();
+    for _ in 0..2 * MANY {
+        assert!(!scene.add_and(Isolation::ReadCommitted, adding_again));
+    }
+    let learned = adding(&scene);
+    assert!(!learned.is_exclusive && learned.switches == 1, "{learned:?}");
+    scene.end();
+}
+
+/// Returns a second addition.
+fn adding_again(bank: &Bank, worker: &mut Worker, id: i32) -> Arc<Plan> {
+    bank.adding_beside(worker, id, 0)
+}
+
+/// A second addition, or a read of another row under a lock, is no reason to wait.
 #[test]
 fn additions_alone_stay_concurrent() {
-    let seconds: [(Isolation, Second); 3] = [
-        (Isolation::ReadCommitted, Bank::reading),
-        (Isolation::ReadCommitted, |bank, worker, id| bank.adding_beside(worker, id, 0)),
+    let seconds: [(Isolation, Second); 2] = [
+        (Isolation::ReadCommitted, adding_again),
         (Isolation::Serializable, |bank, worker, id| bank.reading(worker, id + 1)),
     ];
     for (isolation, second) in seconds {
-        let mut scene = Scene::new();
+        let mut scene = Scene::adding_at_once();
         assert!((0..MANY).all(|_| !scene.add_and(isolation, second)), "{isolation:?}");
         let learned = adding(&scene);
         assert!(learned.reads >= u64::from(MANY), "{learned:?}");
@@ -341,13 +377,13 @@ fn additions_alone_stay_concurrent() {
 /// One addition per pair waits until the plan is unlearned.
 #[test]
 fn additions_alone_unlearn_the_exclusive_lock() {
-    let mut scene = Scene::new();
+    let mut scene = Scene::adding_at_once();
     for _ in 0..MANY {
         scene.add_and(Isolation::ReadCommitted, Bank::locking);
     }
     assert!(adding(&scene).is_exclusive);
-    for _ in 0..MANY {
-        scene.add_and(Isolation::ReadCommitted, Bank::reading);
+    for _ in 0..2 * MANY {
+        scene.add_and(Isolation::ReadCommitted, adding_again);
     }
     let learned = adding(&scene);
     assert!(!learned.is_exclusive && learned.switches == 2, "{learned:?}");

@@ -14,8 +14,9 @@
 //! 3. If the test or an expression fails, or the row has no integer to add to, the statement takes
 //!    the exclusive lock and becomes an ordinary UPDATE. It waits until the others have ended, and
 //!    its result is exact.
-//! 4. The same applies if transactions of its plan usually read the row under a lock, or change it
-//!    in another way, after the addition ([`super::learning`]).
+//! 4. The same applies unless transactions of its plan rarely read anything, or change the row in
+//!    another way, after the addition ([`super::learning`]). Before a read without locks,
+//!    increment locks are converted (`partition/increments.rs`).
 //!
 //! Source: O'Neil, The escrow transactional method, TODS 11 (1986), without its journal of
 //! quantities.

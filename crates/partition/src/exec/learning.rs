@@ -98,7 +98,8 @@ impl<T: Trees> Cx<'_, T> {
             if let Some(Learning { reads, gathering, .. }) =
                 self.learning.as_mut().filter(|_| !known)
             {
-                let exclusive = learned.is_exclusive() && !reads.is_full();
+                // Beyond the rows that it remembers, nobody would learn that it reads afterwards.
+                let exclusive = learned.is_exclusive() || reads.is_full();
                 gathering.note(reads, learned, tree, key, exclusive);
                 if exclusive {
                     return Ok(false);

@@ -121,6 +121,8 @@ pub(crate) struct Cx<'a, T: Trees> {
     pub replaced: Option<Before>,
     /// Whether it may use rows that retired transactions have changed.
     pub may_use_retired: bool,
+    /// Same as [`crate::Body::Statement::may_add`].
+    pub may_add: bool,
 }
 
 impl<T: Trees> Cx<'_, T> {
@@ -258,8 +260,11 @@ impl<T: Trees> Cx<'_, T> {
     }
 
     /// Returns true if an UPDATE that only adds may run concurrently with others.
-    fn adds_beside_others(&self) -> bool {
-        self.limits.increments && self.locking == Locking::Take && self.mode == TxnMode::Logged
+    pub(crate) fn adds_concurrently(&self) -> bool {
+        self.may_add
+            && self.limits.increments
+            && self.locking == Locking::Take
+            && self.mode == TxnMode::Logged
     }
 
     /// Counts a row; stops if the turn is over.

@@ -205,7 +205,7 @@ impl Modify {
         }
         let table = &*plan.access.table;
         if let Some(set) =
-            plan.set.filter(|_| plan.adds && !self.exclusive && cx.adds_beside_others())
+            plan.set.filter(|_| plan.adds && !self.exclusive && cx.adds_concurrently())
         {
             let key = std::mem::take(&mut self.found[self.at]);
             let added = self.add(cx, plan.access, &key, set, plan.env, out);

@@ -15,6 +15,7 @@ use super::holders::Holders;
 use super::table::{LockTable, ScopeId};
 use super::{Mode, Target};
 use clearway_types::{TreeId, TxnId};
+use std::sync::Arc;
 
 impl LockTable {
     /// Returns the effective mode of a request, given what the transaction holds.
@@ -68,6 +69,17 @@ impl LockTable {
         if let Some(holders) = scope.and_then(|scope| scope.holders_of_mut(key)) {
             holders.set_learned();
         }
+    }
+
+    /// Returns the keys that the transaction holds in [`Mode::Increment`]. A lock on a range or the
+    /// table may cover them in a stronger mode.
+    pub(crate) fn increments_of(&self, txn: TxnId) -> Vec<(TreeId, Arc<[u8]>)> {
+        let holds = |(tree, key): &&(TreeId, Arc<[u8]>)| {
+            let holders = self.holders(*tree, key);
+            holders.and_then(|holders| holders.mode_of(txn)) == Some(Mode::Increment)
+        };
+        let owner = self.owners.get(&txn);
+        owner.into_iter().flat_map(|owner| owner.keys.iter()).filter(holds).cloned().collect()
     }
 
     /// Like [`LockTable::spread`], but `None` if no transaction holds the key in

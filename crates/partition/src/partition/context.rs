@@ -49,7 +49,7 @@ impl<T: Trees> Partition<T> {
         let reads = reads.filter(|_| !gathering.is_off());
         let learning = reads.map(|(reads, learns)| Learning { reads, gathering, learns });
         let (trees, locks) = (&mut self.trees, &mut self.locks);
-        let (moved, as_of, replaced, by_table, may_use_retired) = (None, None, None, false, false);
+        let (moved, as_of, replaced, by_table) = (None, None, None, false);
         let cx = Cx {
             trees,
             locks,
@@ -64,7 +64,8 @@ impl<T: Trees> Partition<T> {
             as_of,
             by_table,
             replaced,
-            may_use_retired,
+            may_use_retired: false,
+            may_add: false,
         };
         (cx, &mut self.scratch)
     }

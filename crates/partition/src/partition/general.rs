@@ -6,6 +6,7 @@ use crate::lock::{Mode, Target};
 use crate::message::{Body, Failure, FragmentOrigin, Outbox, Reply, Stake};
 use crate::txn::{Job, Savepoint, Statement, Task, Then, Txn};
 use crate::versions::AsOf;
+use clearway_ir::Program;
 use clearway_storage::{Trees, TxnMode, UndoLog};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{RowBatch, SqlError, TxnId};
@@ -68,7 +69,14 @@ impl<T: Trees> Partition<T> {
                 Some(failure) => Err(Stop::Fail(failure)),
                 None => Ok(Reply::default()),
             },
+            Job::ConvertIncrements => {
+                self.convert_increments(id, txn)?;
+                Ok(Reply::default())
+            }
             Job::Statement(s) => {
+                if s.as_of.is_some() {
+                    self.convert_increments(id, txn)?;
+                }
                 let by_table = match s.as_of {
                     Some(as_of) => self.check_table(id, &s.exec.program, as_of)?,
                     None => self.check_plan(&s.exec.program, None).map(|()| false)?,
@@ -91,6 +99,10 @@ impl<T: Trees> Partition<T> {
                 cx.set_snapshot(s.as_of, replaced, by_table);
                 cx.moved = Some(&mut txn.moved);
                 cx.may_use_retired = retires;
+                cx.may_add = s.may_add;
+                if cx.adds_concurrently() && only_adds(&s.exec.program) {
+                    txn.adds = true;
+                }
                 let more = s.exec.run(&mut cx)?;
                 // Its own changes may have displaced versions that it then needed.
                 if let Some(as_of) = s.as_of {
@@ -111,7 +123,8 @@ impl<T: Trees> Partition<T> {
                 {
                     txn.paused.push(s);
                 }
-                Ok(Reply { more, behind, ..answer(rows, count) })
+                let increments = txn.adds.then_some(self.id);
+                Ok(Reply { more, behind, increments, ..answer(rows, count) })
             }
             Job::KeepVersions { generation, misses } => {
                 self.keep_versions((id, txn), *generation, misses)
@@ -140,6 +153,11 @@ impl<T: Trees> Partition<T> {
     }
 }
 
+/// Returns true for an UPDATE that only adds.
+fn only_adds(program: &Program) -> bool {
+    matches!(program, Program::Update { adds: true, .. })
+}
+
 pub(super) fn answer(rows: RowBatch, count: u64) -> Reply {
     Reply { rows, count, ..Reply::default() }
 }
@@ -148,13 +166,14 @@ pub(super) fn answer(rows: RowBatch, count: u64) -> Reply {
 fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlError> {
     let mark = txn.log.mark();
     Ok(match body {
-        Body::Statement { program, env, rows, batch, fresh, learns, may_use_retired } => {
+        Body::Statement { program, env, rows, batch, fresh, learns, may_use_retired, may_add } => {
             Some(Job::Statement(Statement {
                 exec: Box::new(Exec::new(program, env, rows, batch)),
                 mark,
                 fresh,
                 learns,
                 may_use_retired,
+                may_add,
                 as_of: None,
             }))
         }
@@ -167,6 +186,7 @@ fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlErr
                 fresh: false,
                 learns: false,
                 may_use_retired: !repeatable,
+                may_add: false,
                 as_of,
             }))
         }
@@ -210,6 +230,7 @@ fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlErr
         }
         Body::Raw(op) => Some(Job::Raw(op)),
         Body::Settle => Some(Job::Settle(None)),
+        Body::ConvertIncrements => Some(Job::ConvertIncrements),
         Body::OneShot { .. }
         | Body::Block
         | Body::Unblock

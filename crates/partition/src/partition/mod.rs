@@ -23,6 +23,7 @@ mod context;
 mod finish;
 mod general;
 mod hot;
+mod increments;
 mod one_shot;
 mod quiet;
 mod retire;

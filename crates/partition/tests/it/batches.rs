@@ -22,6 +22,7 @@ fn batched(find: Find, batch: Batch) -> Body {
         fresh: false,
         learns: false,
         may_use_retired: false,
+        may_add: true,
     }
 }
 

@@ -112,6 +112,7 @@ fn a_cancelled_rollback_in_line_continues() {
             fresh: true,
             learns: false,
             may_use_retired: false,
+            may_add: true,
         },
     )
     .expect("rows");

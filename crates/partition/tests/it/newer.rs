@@ -37,6 +37,7 @@ fn fill(d: &mut D, changer: TxnId, table: &Arc<TableDef>, rows: &[Row]) {
             fresh: true,
             learns: false,
             may_use_retired: false,
+            may_add: true,
         },
     )
     .expect("rows");
@@ -237,6 +238,7 @@ fn build_index(d: &mut D, maker: TxnId) -> Arc<TableDef> {
             fresh: true,
             learns: false,
             may_use_retired: false,
+            may_add: true,
         },
     )
     .expect("rows");

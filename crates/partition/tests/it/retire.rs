@@ -59,6 +59,7 @@ fn bump_from(id: i32, by: i32, seen: bool) -> Body {
             fresh: false,
             learns: false,
             may_use_retired: true,
+            may_add: true,
         },
         body => body,
     }

@@ -243,6 +243,7 @@ pub fn statement(program: Arc<Program>, rows: Option<RowBatch>) -> Body {
         fresh: false,
         learns: false,
         may_use_retired: false,
+        may_add: true,
     }
 }
 

@@ -53,6 +53,7 @@ fn statement(program: Program, rows: Option<RowBatch>, fresh: bool) -> Body {
         fresh,
         learns: false,
         may_use_retired: false,
+        may_add: true,
     }
 }
 

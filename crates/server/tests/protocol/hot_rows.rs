@@ -24,6 +24,12 @@ fn hot_rows_show_holders_and_waiters() {
     let server = Fixture::new("hot-rows");
     let mut asker = set_up(&server);
     let mut c: Vec<Raw> = (0..6).map(|_| server.connect()).collect();
+    // Afterwards additions share their rows.
+    for _ in 0..6 * 16 {
+        asker.query("begin");
+        asker.query("update t set n = n + 1 where a = 1");
+        asker.query("commit");
+    }
     becomes(&mut asker, &[]);
     c[0].query("begin; update t set n = n + 1 where a = 1");
     becomes(&mut asker, &[]);

@@ -3,6 +3,7 @@
 mod deadlines;
 mod extended;
 mod hot_rows;
+mod increments;
 mod isolation;
 mod locks;
 mod log;

@@ -76,10 +76,9 @@ fn any_change_after_a_read_is_counted() {
             .iter()
             .any(|plan| plan.starts_with("SELECT (n + ?)") && plan.contains(" WHERE a IN (?): "))
     );
-    let update = plans
-        .iter()
-        .position(|plan| plan.starts_with("UPDATE t SET n = (n + ?) WHERE a = ?: increment "));
-    assert!(update.is_some(), "additions use increment locks: {plans:?}");
+    // Too few for the increment lock.
+    let update = lock("UPDATE t SET n = (n + ?) WHERE a = ?");
+    assert_eq!(update, format!("exclusive {MANY} 0"));
     assert_eq!(plans.len(), 6, "neither FOR UPDATE nor ranges of the primary key: {plans:?}");
 }
 

@@ -55,4 +55,10 @@ impl World {
             self.engine.partition.scheme = rng.pick(&SchemeKind::ALL);
         }
     }
+
+    /// Draws what the nineteenth generator added: whether additions share their rows' locks from
+    /// the first on.
+    pub(super) fn draw_additions(&mut self, rng: &mut Rng) {
+        self.engine.adds_at_once = !rng.percent(30);
+    }
 }
