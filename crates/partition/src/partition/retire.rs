@@ -13,7 +13,9 @@
 //!    none is behind it any more. They are *doomed*: their sessions are informed, and each further
 //!    call fails with [`Failure::Undone`] until they end, which undoes their changes elsewhere. An
 //!    undo that needs pages continues as part of the transaction end that requires it.
-//! 4. A transaction never waits for one that is behind it: that one is undone.
+//! 4. No wait begins for a transaction that is behind the waiter here: that one is undone. A line
+//!    that the waiter has joined may pass to one behind it later, and it may wait for one at
+//!    another partition. Deadlock detection ends these waits.
 //!
 //! A crash leaves nothing of this. Recovery undoes the newest change of all losers first, and a
 //! commit record follows those of all transactions that its transaction was behind.
