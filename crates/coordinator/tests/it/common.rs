@@ -517,3 +517,16 @@ impl Transfer {
         committed
     }
 }
+
+/// Polls the workers, and resumes those that run a statement, until none does.
+pub fn end_all(workers: &mut [Worker]) {
+    while workers.iter_mut().any(|worker| worker.client().is_running()) {
+        for worker in &mut *workers {
+            worker.port.poll(&mut Vec::new());
+            if worker.client().is_running() {
+                assert!(!matches!(worker.resume(), Step::Done(Err(_)) | Step::Replan));
+            }
+        }
+        std::thread::yield_now();
+    }
+}

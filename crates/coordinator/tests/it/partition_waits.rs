@@ -1,22 +1,9 @@
 //! Waits for a partition to which a multi-partition statement has exclusive access.
 
-use crate::common::{Bank, Worker, open};
+use crate::common::{Bank, Worker, end_all, open};
 use clearway_coordinator::{LockWaitView, Step};
 use clearway_testkit::MemDisk;
 use clearway_types::{PartitionId, SqlError, SqlState};
-
-/// Polls the workers, and resumes those that run a statement, until none does.
-fn end_all(workers: &mut [Worker]) {
-    while workers.iter_mut().any(|worker| worker.client().is_running()) {
-        for worker in &mut *workers {
-            worker.port.poll(&mut Vec::new());
-            if worker.client().is_running() {
-                assert!(!matches!(worker.resume(), Step::Done(Err(_)) | Step::Replan));
-            }
-        }
-        std::thread::yield_now();
-    }
-}
 
 #[test]
 fn partition_wait_is_listed_until_it_ends() {

@@ -1,6 +1,6 @@
 //! Multi-partition one-shots under each concurrency-control scheme.
 
-use crate::common::{Bank, Worker, open_with};
+use crate::common::{Bank, Worker, end_all, open_with};
 use crate::contention::{is_alone, requests};
 use clearway_coordinator::{Engine, Limits, LockWaitView, SchemeKind, Step};
 use clearway_testkit::MemDisk;
@@ -20,19 +20,6 @@ fn at(partition: u16) -> Vec<i32> {
 
 fn waits(engine: &Engine) -> Vec<String> {
     engine.lock_waits().iter().map(LockWaitView::what).collect()
-}
-
-/// Polls the workers, and resumes those that run a statement, until none does.
-fn end_all(workers: &mut [Worker]) {
-    while workers.iter_mut().any(|worker| worker.client().is_running()) {
-        for worker in &mut *workers {
-            worker.port.poll(&mut Vec::new());
-            if worker.client().is_running() {
-                assert!(!matches!(worker.resume(), Step::Done(Err(_)) | Step::Replan));
-            }
-        }
-        std::thread::yield_now();
-    }
 }
 
 #[test]
