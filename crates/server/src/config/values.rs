@@ -37,26 +37,14 @@ impl<T: Into<u64>> From<Option<T>> for Number {
 /// The type of a setting that has a range.
 pub(super) trait Bound {
     /// Formats a value as it is written in the configuration.
-    fn show(value: u64) -> String;
-}
-
-impl Bound for u16 {
     fn show(value: u64) -> String {
         value.to_string()
     }
 }
 
-impl Bound for u64 {
-    fn show(value: u64) -> String {
-        value.to_string()
-    }
-}
-
-impl Bound for usize {
-    fn show(value: u64) -> String {
-        value.to_string()
-    }
-}
+impl Bound for u16 {}
+impl Bound for u64 {}
+impl Bound for usize {}
 
 impl Bound for Size {
     fn show(value: u64) -> String {
