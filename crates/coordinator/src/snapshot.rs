@@ -19,7 +19,7 @@ use crate::core::{Block, Core, Txn};
 use crate::exports::Exported;
 use crate::outcome::Stop;
 use crate::stream::{self, Rows};
-use crate::txn::{everywhere, prepare_to_read, settle, table_of};
+use crate::txn::{everywhere, prepare_to_read, table_of};
 use clearway_ir::program::Env;
 use clearway_ir::statement::{Isolation, Query, Route, Source};
 use clearway_ir::{Access, GlobalIndexOp, IndexDef, Path, Program, RowLock, TableDef};
@@ -287,9 +287,6 @@ async fn begin(core: &Core, needs: Needs) -> Result<(), Failure> {
         core.read_at.set(ReadAt::of(txn.sees(needs)));
         return Ok(());
     }
-    // Its own rows may depend on uncommitted transactions: the snapshot has to see all of their
-    // changes.
-    settle(core).await?;
     let opening = core.engine().snapshots().begin();
     if let Some(generation) = opening.generation() {
         let kept =
