@@ -26,7 +26,7 @@
 //! limits. They draw sizes (frames, segments, buffers, partitions, second level, cells of a node)
 //! and the time between checkpoints: with the defaults, no page would leave the pool and no segment
 //! the log. Some also draw the settings of retired locks, of memory for versions, and of results in
-//! parts. The other half draws every setting.
+//! parts; most let additions share their rows' locks at once. The other half draws every setting.
 
 mod caches;
 mod later;
