@@ -1,6 +1,18 @@
-//! Checks of the guarantees of a [`RawLatch`], for the tests of latches here and elsewhere.
+//! For tests of what is built on this crate: checks of the guarantees of a [`RawLatch`], and one
+//! thread that acts as many, for structures with a part for each thread
+//! ([`crate::thread_index`]).
 
 use crate::{Latched, RawLatch};
+
+/// Runs `f` as the thread of this index. With it, one thread tests or simulates a structure that
+/// many threads share, in an order that it chooses. Two threads that act as the same index at once
+/// may each undo the other's changes to that thread's part of a structure.
+///
+/// # Panics
+/// If `index` is one of the last two, which no thread can have.
+pub fn as_thread<R>(index: u32, f: impl FnOnce() -> R) -> R {
+    crate::thread_index::act_as(index, f)
+}
 
 /// Makes `threads` threads change a value `times` times each, in two steps that another thread in
 /// between would corrupt.
@@ -8,7 +20,7 @@ use crate::{Latched, RawLatch};
 /// # Panics
 /// If the latch admits two threads at once, or a change is lost.
 #[cfg(not(any(loom, shuttle)))]
-pub fn excludes_a_crowd<L: RawLatch>(threads: u64, times: u64) {
+pub fn excludes_many_threads<L: RawLatch>(threads: u64, times: u64) {
     let shared = Latched::<_, L>::new((0_u64, 0_u64));
     std::thread::scope(|scope| {
         for _ in 0..threads {

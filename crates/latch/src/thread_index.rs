@@ -80,10 +80,9 @@ pub fn attach(index: u32, whom: Weak<dyn Attached>) {
     });
 }
 
-/// Runs `f` as the thread of this index: for tests and simulations of many threads on one. Two
-/// threads that act as the same index at once may each undo the other's changes to that thread's
-/// part of a structure.
-pub fn act_as<R>(index: u32, f: impl FnOnce() -> R) -> R {
+/// See [`crate::conformance::as_thread`].
+#[cfg(not(shuttle))]
+pub(crate) fn act_as<R>(index: u32, f: impl FnOnce() -> R) -> R {
     struct Back(u32);
     impl Drop for Back {
         fn drop(&mut self) {
@@ -204,9 +203,9 @@ mod tests {
     use std::sync::{Arc, Barrier, Mutex};
 
     #[derive(Default)]
-    struct Told(Mutex<Vec<u32>>);
+    struct Ended(Mutex<Vec<u32>>);
 
-    impl Attached for Told {
+    impl Attached for Ended {
         fn thread_ends(&self, index: u32) {
             assert_eq!(current(), None, "at its end a thread has no index");
             self.0.lock().unwrap().push(index);
@@ -217,14 +216,14 @@ mod tests {
     /// particular index (invariant 2).
     #[test]
     fn live_threads_differ_and_their_ends_are_notified() {
-        let told = Arc::new(Told::default());
+        let ended = Arc::new(Ended::default());
         let all_there = Barrier::new(8);
         let indices: Vec<u32> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..8)
                 .map(|_| {
                     scope.spawn(|| {
                         let index = current().unwrap();
-                        attach(index, Arc::downgrade(&told) as Weak<dyn Attached>);
+                        attach(index, Arc::downgrade(&ended) as Weak<dyn Attached>);
                         all_there.wait();
                         assert_eq!(current(), Some(index));
                         index
@@ -236,10 +235,10 @@ mod tests {
         assert_eq!(indices.iter().collect::<HashSet<_>>().len(), 8);
         // A scope does not wait for the destructors of its threads' values; the last of these is
         // the index's.
-        while told.0.lock().unwrap().len() < 8 {
+        while ended.0.lock().unwrap().len() < 8 {
             std::thread::yield_now();
         }
-        let mut ended = told.0.lock().unwrap().clone();
+        let mut ended = ended.0.lock().unwrap().clone();
         ended.sort_unstable();
         let mut had = indices.clone();
         had.sort_unstable();
@@ -260,10 +259,10 @@ mod tests {
         let own = current();
         assert_eq!(act_as(7, || act_as(9, current).and(current())), Some(7));
         assert_eq!(current(), own);
-        let told = Arc::new(Told::default());
-        let whom = Arc::downgrade(&told) as Weak<dyn Attached>;
+        let ended = Arc::new(Ended::default());
+        let whom = Arc::downgrade(&ended) as Weak<dyn Attached>;
         let acting = std::thread::spawn(move || act_as(100, || attach(100, whom)));
         acting.join().unwrap();
-        assert_eq!(*told.0.lock().unwrap(), [100]);
+        assert_eq!(*ended.0.lock().unwrap(), [100]);
     }
 }

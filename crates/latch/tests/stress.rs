@@ -1,7 +1,7 @@
 //! Every latch under more threads than cores: no change is lost, and no thread waits forever.
 
 use clearway_latch::acquire::{Acquisition, Compare, Swap, Tested};
-use clearway_latch::conformance::{excludes_a_crowd, excludes_its_holder};
+use clearway_latch::conformance::{excludes_its_holder, excludes_many_threads};
 use clearway_latch::{Choice, Latched, ParkLatch, RawLatch, SpinLatch, choose, chosen};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -34,7 +34,7 @@ fn acquisitions_of_this_architecture_exclude() {
 }
 
 fn crowd<L: RawLatch>(times: u64) {
-    excludes_a_crowd::<L>(THREADS, times);
+    excludes_many_threads::<L>(THREADS, times);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Every latch under more threads than cores: no change is lost, and no thread waits forever.
 #![cfg(not(any(loom, shuttle)))]
 
-use clearway_latch::conformance::{excludes_a_crowd, excludes_its_holder};
+use clearway_latch::conformance::{excludes_its_holder, excludes_many_threads};
 use clearway_specimens::{ElidedLatch, McsLatch, SLockCas, SLockTas, TicketLatch};
 
 const THREADS: u64 = if cfg!(miri) { 3 } else { 8 };
@@ -11,15 +11,15 @@ const FREE_FOR_ALL: u64 = if cfg!(miri) { 20 } else { 20_000 };
 
 #[test]
 fn latches_without_a_line_exclude_a_crowd() {
-    excludes_a_crowd::<ElidedLatch>(THREADS, FREE_FOR_ALL);
-    excludes_a_crowd::<SLockTas>(THREADS, FREE_FOR_ALL);
-    excludes_a_crowd::<SLockCas>(THREADS, FREE_FOR_ALL);
+    excludes_many_threads::<ElidedLatch>(THREADS, FREE_FOR_ALL);
+    excludes_many_threads::<SLockTas>(THREADS, FREE_FOR_ALL);
+    excludes_many_threads::<SLockCas>(THREADS, FREE_FOR_ALL);
 }
 
 #[test]
 fn latches_with_a_line_exclude_a_crowd() {
-    excludes_a_crowd::<TicketLatch>(THREADS, IN_LINE);
-    excludes_a_crowd::<McsLatch>(THREADS, IN_LINE);
+    excludes_many_threads::<TicketLatch>(THREADS, IN_LINE);
+    excludes_many_threads::<McsLatch>(THREADS, IN_LINE);
 }
 
 #[test]

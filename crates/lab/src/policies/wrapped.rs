@@ -9,7 +9,7 @@
 use super::alone::{self, PolicyState};
 use super::cases::Case;
 use clearway_harness::Res;
-use clearway_latch::thread_index::act_as;
+use clearway_latch::conformance::as_thread;
 use clearway_replacement::{
     Batched, PolicyKind, Probe, QUEUE, Replacement, ReplacementKind, UseCountedKind, WrapperKind,
 };
@@ -114,10 +114,10 @@ impl RoundRobin {
 
 impl PolicyState for RoundRobin {
     fn hit(&mut self, access: usize, frame: FrameId, page: PageId) {
-        act_as(self.thread(access), || self.replacement.hit(frame, page));
+        as_thread(self.thread(access), || self.replacement.hit(frame, page));
     }
     fn miss(&mut self, access: usize, frame: FrameId, page: PageId) {
-        act_as(self.thread(access), || self.replacement.miss(frame, page));
+        as_thread(self.thread(access), || self.replacement.miss(frame, page));
     }
     fn evict(
         &mut self,
@@ -125,7 +125,7 @@ impl PolicyState for RoundRobin {
         incoming: PageId,
         probe: &mut dyn FnMut(FrameId) -> Probe,
     ) -> Option<FrameId> {
-        act_as(self.thread(access), || self.replacement.evict(Some(incoming), probe))
+        as_thread(self.thread(access), || self.replacement.evict(Some(incoming), probe))
     }
 }
 

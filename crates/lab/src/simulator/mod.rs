@@ -27,7 +27,7 @@ mod schedule;
 mod tests;
 mod timed;
 
-use clearway_latch::thread_index::act_as;
+use clearway_latch::conformance::as_thread;
 use clearway_replacement::{Multilist, MultilistKind, Policy, PolicyKind, Replacement};
 use clearway_types::{FrameId, PageId, PartitionId};
 use costs::Costs;
@@ -171,7 +171,7 @@ pub fn simulate(system: &System, machine: &Machine, transactions: &Transactions)
         transactions.iter().flat_map(|pages| pages.iter()).max().map_or(1, |last| last + 1);
     let (replacement, latch_of) = system.called.build(frames);
     // The pool is filled before the clock starts.
-    (0..frames).for_each(|frame| act_as(0, || replacement.miss(FrameId(frame), page(frame))));
+    (0..frames).for_each(|frame| as_thread(0, || replacement.miss(FrameId(frame), page(frame))));
     let schedule = Schedule::new(system, machine, transactions.clone(), latch_of);
     let takes_time = matches!(system.called, Called::Sublists(..));
     RUNNING.set(Some(Running { schedule, replacement, takes_time }));
@@ -194,7 +194,7 @@ fn run_until(limit: u64) {
     })
     .flatten()
     {
-        act_as(thread, || replacement.hit(FrameId(frame), page(frame)));
+        as_thread(thread, || replacement.hit(FrameId(frame), page(frame)));
         with_running(|running| {
             if running.takes_time {
                 running.schedule.operation(frame);

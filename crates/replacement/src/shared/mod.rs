@@ -13,7 +13,7 @@
 //!
 //! A wrapper identifies its callers by thread index ([`clearway_latch::thread_index`]). A
 //! simulation of many threads on one thread calls
-//! `thread_index::act_as(index, || pages.hit(frame, page))`.
+//! `clearway_latch::conformance::as_thread(index, || pages.hit(frame, page))`.
 //!
 //! # Locking
 //! A caller in the pool holds no latch except the write-back's turn when it takes the policy's

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::policy::{Lru, Policy};
-use clearway_latch::thread_index::act_as;
+use clearway_latch::conformance::as_thread;
 use clearway_types::PartitionId;
 use std::sync::{Arc, Mutex};
 
@@ -164,7 +164,7 @@ fn hits_from_t_on_retry_a_taken_latch() {
     let recorder = Recorder::default();
     let pages = Batched::with_sizes(Box::new(recorder.clone()), 8, false, 4, 2);
     (0..8).for_each(|f| pages.miss(FrameId(f), page(f)));
-    let hit = |frame| act_as(1, || pages.hit(FrameId(frame), page(frame)));
+    let hit = |frame| as_thread(1, || pages.hit(FrameId(frame), page(frame)));
     pages.evict(None, &mut |_| {
         (0..3).for_each(hit);
         Probe::Stop
@@ -180,9 +180,9 @@ fn threads_fill_only_their_own_queues() {
     let recorder = Recorder::default();
     let pages = Batched::with_sizes(Box::new(recorder.clone()), 8, false, 2, 2);
     (0..8).for_each(|f| pages.miss(FrameId(f), page(f)));
-    (0..100).for_each(|thread| act_as(thread, || pages.hit(FrameId(1), page(1))));
+    (0..100).for_each(|thread| as_thread(thread, || pages.hit(FrameId(1), page(1))));
     assert_eq!(recorder.hits().len(), 0);
-    (0..100).for_each(|thread| act_as(thread, || pages.hit(FrameId(2), page(2))));
+    (0..100).for_each(|thread| as_thread(thread, || pages.hit(FrameId(2), page(2))));
     assert_eq!(recorder.hits(), [1, 2].repeat(100));
 }
 
@@ -194,7 +194,7 @@ fn hits_continue_while_the_latch_is_taken() {
     (0..8).for_each(|f| pages.miss(FrameId(f), page(f)));
     const HITS: u32 = 10_000;
     pages.evict(None, &mut |_| {
-        (0..HITS).for_each(|at| act_as(1, || pages.hit(FrameId(at % 8), page(at % 8))));
+        (0..HITS).for_each(|at| as_thread(1, || pages.hit(FrameId(at % 8), page(at % 8))));
         Probe::Stop
     });
     // The end of the eviction has applied them.
@@ -205,15 +205,15 @@ fn hits_continue_while_the_latch_is_taken() {
 fn batch_size_follows_pool_and_threads() {
     let pages = Combining::new(Box::new(Recorder::default()), 16_384);
     assert_eq!(pages.batch(), 32);
-    (0..128).for_each(|thread| act_as(thread, || pages.hit(FrameId(0), page(0))));
+    (0..128).for_each(|thread| as_thread(thread, || pages.hit(FrameId(0), page(0))));
     assert_eq!(pages.batch(), 16_384 / 128 / 128);
     let pages = Arc::new(Combining::new(Box::new(Recorder::default()), 1000));
-    (0..64).for_each(|thread| act_as(200 + thread, || pages.hit(FrameId(0), page(0))));
+    (0..64).for_each(|thread| as_thread(200 + thread, || pages.hit(FrameId(0), page(0))));
     assert_eq!(pages.batch(), 0);
     let pages = Arc::new(Combining::new(Box::new(Recorder::default()), 1000));
     let other = pages.clone();
     std::thread::spawn(move || {
-        (0..64).for_each(|thread| act_as(thread, || other.hit(FrameId(0), page(0))))
+        (0..64).for_each(|thread| as_thread(thread, || other.hit(FrameId(0), page(0))))
     })
     .join()
     .unwrap();
@@ -233,7 +233,7 @@ fn queued_hit_on_an_evicted_page_is_skipped() {
     for kind in queueing() {
         let recorder = Recorder::default();
         let pages = kind.wrap(Box::new(recorder.clone()), 2);
-        let other = |f: &dyn Fn()| act_as(40, f);
+        let other = |f: &dyn Fn()| as_thread(40, f);
         pages.miss(FrameId(0), page(0));
         pages.miss(FrameId(1), page(1));
         assert_eq!(pages.evict(None, &mut |_| Probe::Take), Some(FrameId(0)));

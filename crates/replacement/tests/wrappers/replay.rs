@@ -1,7 +1,7 @@
 //! Replays a trace through a wrapped policy as many threads: a single OS thread acts as each of
 //! them in turn.
 
-use clearway_latch::thread_index::act_as;
+use clearway_latch::conformance::as_thread;
 use clearway_replacement::{Probe, Replacement};
 use clearway_traces::Trace;
 use clearway_types::{FrameId, PageId, PartitionId};
@@ -17,7 +17,7 @@ pub fn misses(pages: &dyn Replacement, frames: u32, trace: &Trace, threads: u32)
     let mut page_of = Vec::with_capacity(frames as usize);
     let mut misses = 0;
     for (at, no) in trace.pages.iter().enumerate() {
-        act_as(at as u32 % threads, || {
+        as_thread(at as u32 % threads, || {
             if let Some(frame) = frame_of[*no as usize] {
                 return pages.hit(frame, page(*no));
             }
