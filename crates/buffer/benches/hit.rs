@@ -11,11 +11,11 @@
 #[path = "../../latch/benches/steps/mod.rs"]
 mod steps;
 
-use clearway_buffer::{Files, MissingPage, Pool, PoolConfig, WalBarrier};
+use clearway_buffer::{Files, MissingPage, NoLog, Pool, PoolConfig};
 use clearway_env::{Disk, IoPool, SeededEntropy};
 use clearway_replacement::ReplacementKind;
 use clearway_testkit::MemDisk;
-use clearway_types::{Lsn, PageId, PartitionId};
+use clearway_types::{PageId, PartitionId};
 use std::hint::black_box;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -28,21 +28,6 @@ const PAGES: u64 = 4096;
 const UNTIL_HOT: u32 = 64;
 /// Number of pages that all threads read if they share them.
 const HOT: u32 = 8;
-
-/// No page is changed here.
-struct NoWal;
-
-impl WalBarrier for NoWal {
-    fn ensure_durable(&self, _: Lsn) -> std::io::Result<()> {
-        Ok(())
-    }
-    fn durable(&self) -> Lsn {
-        Lsn(u64::MAX)
-    }
-    fn appended(&self) -> Lsn {
-        Lsn(0)
-    }
-}
 
 /// Maximum cost of an optimistic read relative to the lookup, and minimum throughput of two threads
 /// relative to one.
@@ -135,7 +120,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let io_pool = Arc::new(IoPool::new(1, "bench")?);
     let files = Arc::new(Files::open(&disk, dir, 1)?);
     let config = PoolConfig { frames: pages + pages / 4, replacement, ..PoolConfig::default() };
-    let pool = Pool::new(config, files, Arc::new(NoWal), io_pool)?;
+    let pool = Pool::new(config, files, Arc::new(NoLog), io_pool)?;
     for no in 0..pages {
         pool.fetch_blocking(MissingPage::Page(page(no)))?;
     }

@@ -10,32 +10,17 @@
 //! Without arguments a tiny run checks only that the benchmark works.
 
 use clearway_buffer::{
-    Files, MissingPage, PAGE_SIZE, PageError, PageIo, Pin, Pool, PoolConfig, SecondLevel,
-    SecondLevelConfig, Stats, WalBarrier, seal, set_kind, set_lsn,
+    Files, MissingPage, NoLog, PAGE_SIZE, PageError, PageIo, Pin, Pool, PoolConfig, SecondLevel,
+    SecondLevelConfig, Stats, seal, set_kind,
 };
 use clearway_env::{DirectDisk, Disk, Entropy, IoPool, OsDisk, SeededEntropy};
-use clearway_types::{Lsn, PageId, PartitionId};
+use clearway_types::{PageId, PartitionId};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 const PARTITIONS: u16 = 4;
-
-/// A log that is always durable.
-struct NoWal(AtomicU64);
-
-impl WalBarrier for NoWal {
-    fn ensure_durable(&self, _: Lsn) -> std::io::Result<()> {
-        Ok(())
-    }
-    fn durable(&self) -> Lsn {
-        Lsn(u64::MAX)
-    }
-    fn appended(&self) -> Lsn {
-        Lsn(self.0.load(Relaxed))
-    }
-}
 
 struct Args {
     dir: PathBuf,
@@ -83,7 +68,6 @@ fn fill(dir: &Path, pages: u32) -> Result<(), PageError> {
             .map(|&id| {
                 let mut bytes = [7; PAGE_SIZE];
                 set_kind(&mut bytes, 1);
-                set_lsn(&mut bytes, Lsn(1));
                 seal(&mut bytes, id);
                 (id, bytes)
             })
@@ -138,7 +122,6 @@ impl Chain {
         {
             page.mark_dirty_begin();
             page[100] ^= 1;
-            page.set_lsn(Lsn(1));
         }
         drop(pin);
         self.fetched.fetch_add(1, Relaxed);
@@ -212,10 +195,9 @@ fn run(
     let io_pool = Arc::new(engine.start()?);
     let files = Arc::new(Files::open(disk, &args.dir, PARTITIONS)?.with_io_pool(io_pool.clone()));
     let config = PoolConfig { frames: args.frames, ..PoolConfig::default() };
-    let wal = Arc::new(NoWal(AtomicU64::new(1)));
     let second =
         args.second_level.as_ref().map(|config| SecondLevel::open(disk, config)).transpose()?;
-    let pool = Pool::with_second_level(config, files, wal, io_pool, second)?;
+    let pool = Pool::with_second_level(config, files, Arc::new(NoLog), io_pool, second)?;
     touch_all_frames(&pool, args);
     cache(&args.dir, warm);
     let (stop, fetched) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));

@@ -8,8 +8,8 @@
 //! (the order of steps of a change) and [`Counters::open`] (the steps before the first read).
 
 use clearway_buffer::{
-    Files, HEADER, MissingPage, PAGE_SIZE, PageError, PageIo, PageMut, Pin, Pool, PoolConfig,
-    WalBarrier, lsn,
+    FileSpace, Files, HEADER, MissingPage, PAGE_SIZE, PageError, PageIo, PageMut, Pin, Pool,
+    PoolConfig, WalBarrier, lsn,
 };
 use clearway_env::{Disk, File, IoPool, Open, OsDisk};
 use clearway_testkit::MemDisk;
@@ -172,7 +172,7 @@ impl Counters {
     /// zeros, so this needs no record.
     fn create(&self, counters: u32) -> Result<(), PageError> {
         (0..counters.div_ceil(PER_PAGE))
-            .try_for_each(|no| self.with(|pool| pool.create(page(no), false).map(drop)))
+            .try_for_each(|no| self.with(|pool| pool.create(page(no), FileSpace::Usual).map(drop)))
     }
 
     fn add(&self, counter: u32, by: u64) -> Result<(), PageError> {

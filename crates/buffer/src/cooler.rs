@@ -253,27 +253,13 @@ impl Victims {
 mod tests {
     use super::*;
     use crate::files::Files;
-    use crate::io::WalBarrier;
+    use crate::io::NoLog;
     use crate::loader::MissingPage;
     use crate::pool::{Pool, PoolConfig};
     use clearway_env::{Disk, IoPool};
     use clearway_testkit::MemDisk;
-    use clearway_types::{Lsn, PartitionId};
+    use clearway_types::PartitionId;
     use std::path::Path;
-
-    struct NoWal;
-
-    impl WalBarrier for NoWal {
-        fn ensure_durable(&self, _: Lsn) -> io::Result<()> {
-            Ok(())
-        }
-        fn durable(&self) -> Lsn {
-            Lsn(0)
-        }
-        fn appended(&self) -> Lsn {
-            Lsn(0)
-        }
-    }
 
     /// Invariant 5 of the pool, for a panic in any component.
     #[test]
@@ -283,7 +269,7 @@ mod tests {
         let files = Arc::new(Files::open(&disk, Path::new("/data"), 1).unwrap());
         let config = PoolConfig { frames: 16, ..PoolConfig::default() };
         let pool =
-            Pool::new(config, files, Arc::new(NoWal), Arc::new(IoPool::new(1, "io").unwrap()))
+            Pool::new(config, files, Arc::new(NoLog), Arc::new(IoPool::new(1, "io").unwrap()))
                 .unwrap();
         let reserved = pool.reserve_frames(16).unwrap();
         pool.core.cool_or_fail(|_| panic!("planted in the cooler"));

@@ -40,7 +40,7 @@
 //! The double-write buffer of InnoDB.
 
 use crate::error::PageError;
-use crate::io::{PageIo, Place, WRITE_BATCH};
+use crate::io::{FileSpace, PageIo, Place, WRITE_BATCH};
 use crate::page::{PAGE_SIZE, lsn, stored_crc, verify};
 use clearway_env::{Aligned, Disk, File, IoPool, Open, Write};
 use clearway_latch::lockstat::Class;
@@ -322,27 +322,34 @@ fn header_entries(header: &[u8; PAGE_SIZE]) -> Vec<(PageId, u32)> {
 }
 
 impl PageIo for Files {
-    fn has_space(&self, id: PageId, last: bool) -> bool {
+    fn has_space(&self, id: PageId, space: FileSpace) -> bool {
         // Acquire: pairs with the Release in `make_space`.
         let allocated = |named: &Named| named.allocated.load(Ordering::Acquire);
         // The read or the write rejects a page that has no file.
         self.partition(id).is_ok_and(|named| {
             let pages = allocated(named);
-            id.no() < if last { pages } else { pages.saturating_sub(kept(pages)) }
+            let usable = match space {
+                FileSpace::Usual => pages.saturating_sub(kept(pages)),
+                FileSpace::WithReserve => pages,
+            };
+            id.no() < usable
         })
     }
 
-    fn make_space(&self, id: PageId, last: bool) -> Result<(), PageError> {
+    fn make_space(&self, id: PageId, space: FileSpace) -> Result<(), PageError> {
         let named = self.partition(id)?;
         let _one_at_a_time = named.allocating.lock();
-        if self.has_space(id, last) {
+        if self.has_space(id, space) {
             return Ok(());
         }
         // Acquire: pairs with the Release store after an allocation.
         let have = named.allocated.load(Ordering::Acquire);
         let need = id.no().saturating_add(1);
         // `kept` of the larger page count is the same as before the addition, or one more.
-        let least = if last { need } else { need.saturating_add(kept(need) + 1) };
+        let least = match space {
+            FileSpace::Usual => need.saturating_add(kept(need) + 1),
+            FileSpace::WithReserve => need,
+        };
         let grow = |pages: u32| {
             let (from, to) =
                 (u64::from(have) * PAGE_SIZE as u64, u64::from(pages) * PAGE_SIZE as u64);

@@ -18,6 +18,15 @@ pub struct Place {
     pub offset: u64,
 }
 
+/// The part of a file's space that an operation may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FileSpace {
+    /// All but the last pages, which are the reserve.
+    Usual,
+    /// Also the reserve: for operations that must not fail.
+    WithReserve,
+}
+
 /// Pages on disk. Every method may block, unless its documentation says otherwise.
 pub trait PageIo: Send + Sync {
     /// Returns the name of the file that holds the page, for messages.
@@ -36,16 +45,16 @@ pub trait PageIo: Send + Sync {
     ) -> Result<(), PageError>;
 
     /// Returns true if space for the page is guaranteed, so that writing it cannot fail for lack of
-    /// space. The last pages of a file's space are reserved for callers that set `last`.
-    fn has_space(&self, id: PageId, last: bool) -> bool {
-        let _ = (id, last);
+    /// space.
+    fn has_space(&self, id: PageId, space: FileSpace) -> bool {
+        let _ = (id, space);
         true
     }
 
     /// Allocates space for the page, and for some more if available. (The default suits
     /// implementations that do not count space.)
-    fn make_space(&self, id: PageId, last: bool) -> Result<(), PageError> {
-        let _ = (id, last);
+    fn make_space(&self, id: PageId, space: FileSpace) -> Result<(), PageError> {
+        let _ = (id, space);
         Ok(())
     }
 
@@ -86,4 +95,21 @@ pub trait WalBarrier: Send + Sync {
     /// thread that reads an `appended` that covers a record must see everything the appender wrote
     /// before the append (Acquire here, Release in the append).
     fn appended(&self) -> Lsn;
+}
+
+/// The log of an engine that has none: it gives up recovery, so a page may be written at any time.
+/// Pages keep LSN 0, and `Pool::flush_before(Lsn(1))` writes every changed page.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoLog;
+
+impl WalBarrier for NoLog {
+    fn ensure_durable(&self, _: Lsn) -> io::Result<()> {
+        Ok(())
+    }
+    fn durable(&self) -> Lsn {
+        Lsn(u64::MAX)
+    }
+    fn appended(&self) -> Lsn {
+        Lsn(0)
+    }
 }

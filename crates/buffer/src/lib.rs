@@ -40,7 +40,7 @@ pub use error::{Damage, PageError};
 pub use files::{Files, data_file_name};
 pub use free::FrameWaits;
 pub use guard::{PageMut, PageRef};
-pub use io::{PageIo, Place, WRITE_BATCH, WalBarrier};
+pub use io::{FileSpace, NoLog, PageIo, Place, WRITE_BATCH, WalBarrier};
 pub use loader::{FetchDone, MissingPage, Pin, Reservation};
 pub use optimistic::OptimisticPage;
 pub use page::{FORMAT_VERSION, HEADER, PAGE_SIZE, kind, lsn, seal, set_kind, set_lsn, verify};

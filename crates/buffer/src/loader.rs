@@ -17,7 +17,7 @@ use crate::counters::count;
 use crate::error::{Damage, PageError};
 use crate::frame::{FETCH_PINS, FreeFrame};
 use crate::free::{Granted, Need};
-use crate::io::Place;
+use crate::io::{FileSpace, Place};
 use crate::page::{PAGE_SIZE, lsn};
 use crate::second_level::{Copy, SecondLevel};
 use crate::table::{Loading, Shard};
@@ -41,13 +41,12 @@ pub enum MissingPage {
     Scan(PageId),
     /// This many free frames.
     Frames(u32),
-    /// Space on the disk for a page to be created. With `last`, from the space reserved for
-    /// operations that must not fail.
+    /// Space on the disk for a page to be created.
     Space {
         /// The page.
         page: PageId,
-        /// Whether to use the reserved space.
-        last: bool,
+        /// The space that it may use.
+        space: FileSpace,
     },
     /// Space in the log.
     Log {
@@ -171,11 +170,11 @@ impl PoolCore {
                 return self.answer(done, Err(PageError::NoFrames));
             }
             MissingPage::Frames(n) => Need::Frames(n, done),
-            MissingPage::Space { page, last } => {
+            MissingPage::Space { page, space } => {
                 let core = self.clone();
                 let make = move || {
-                    let made =
-                        core.guarded("making space on the disk", || core.io.make_space(page, last));
+                    let made = core
+                        .guarded("making space on the disk", || core.io.make_space(page, space));
                     core.answer(done, made.map(|()| Pin::nothing(core.clone())));
                 };
                 return self.io_pool.submit(Box::new(make));

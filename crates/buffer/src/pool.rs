@@ -42,7 +42,7 @@ use crate::frame::{Arena, Frame, FrameUses, Mode};
 use crate::free::{FrameWaits, FreeList};
 use crate::guard::{PageMut, PageRef};
 use crate::health::Health;
-use crate::io::{PageIo, WRITE_BATCH, WalBarrier};
+use crate::io::{FileSpace, PageIo, WRITE_BATCH, WalBarrier};
 use crate::loader::{FetchDone, MissingPage, Pin, PoolCore, Reservation};
 use crate::optimistic::OptimisticPage;
 use crate::scan_ring::ScanRing;
@@ -195,12 +195,11 @@ impl Pool {
     /// resident page is overwritten at once. Use this only for a page whose content is not needed,
     /// even if the caller then releases it without marking it.
     ///
-    /// Fails with `MissingPage::Space` if the disk may have no space for it. With `last`, the page
-    /// may use the space reserved for operations that must not fail.
+    /// Fails with `MissingPage::Space` if the disk may have no such `space` for it.
     #[track_caller]
-    pub fn create(&self, id: PageId, last: bool) -> Result<PageMut<'_>, MissingPage> {
-        if !self.core.io.has_space(id, last) {
-            return Err(MissingPage::Space { page: id, last });
+    pub fn create(&self, id: PageId, space: FileSpace) -> Result<PageMut<'_>, MissingPage> {
+        if !self.core.io.has_space(id, space) {
+            return Err(MissingPage::Space { page: id, space });
         }
         self.core.create(id, &mut || self.core.free.take_one()).ok_or(MissingPage::Frames(1))
     }

@@ -317,12 +317,13 @@ fn execution(world: &World, trace: &Trace, signals: &Arc<Signals>) -> Outcome {
     working.store(false, Ordering::Relaxed);
     checkpointer.join().map_err(|_| "the checkpointer panicked")?;
     end(&stage, &mut rng)?;
-    let struck = plan
+    let injected = plan
         .iter()
         .flat_map(|plan| plan.injected())
-        .filter(|struck| struck.duty == Duty::Stops)
+        .filter(|injected| injected.duty == Duty::Stops)
         .count();
-    if struck as u64 > stage.not_extended.load(Ordering::Relaxed) && stage.pool.failed().is_none() {
+    if injected as u64 > stage.not_extended.load(Ordering::Relaxed) && stage.pool.failed().is_none()
+    {
         return Err("the disk has failed for good, and the pool does not know it".into());
     }
     let mut report = report(&stage);

@@ -87,8 +87,8 @@ impl Shared {
 
     /// Returns the pages with a flipped bit, except for copies that nothing needs.
     pub fn rotten(&self) -> BTreeSet<Rotten> {
-        let struck = self.plan.as_ref().map(|plan| plan.injected()).unwrap_or_default();
-        let needed = struck.into_iter().filter(|hit| hit.duty == Duty::Detects);
+        let injected = self.plan.as_ref().map(|plan| plan.injected()).unwrap_or_default();
+        let needed = injected.into_iter().filter(|hit| hit.duty == Duty::Detects);
         needed.filter_map(|hit| Some(Rotten::new(hit.path, hit.at? / PAGE_SIZE as u64))).collect()
     }
 

@@ -200,7 +200,7 @@ fn limits(engine: EngineConfig, knobs: &mut Rng) -> EngineConfig {
     let node = NodeConfig {
         wal_recycle_ahead: knobs.pick(&[0, 1, usual.node.wal_recycle_ahead, 1_000]),
         undo_window: knobs.pick(&[1, 5_000, usual.node.undo_window]),
-        pledge_step: knobs.pick(&[1, 1_000, usual.node.pledge_step, 1 << 40]),
+        undo_reserve_step: knobs.pick(&[1, 1_000, usual.node.undo_reserve_step, 1 << 40]),
         drop_leaves: knobs.pick(&[1, 2, usual.node.drop_leaves, 1_000]),
         ..engine.node
     };

@@ -55,9 +55,9 @@ impl Logging<'_> {
     fn need(&self, undo: &Undo<'_>) -> Need {
         match self {
             Self::Auto => Need::new(Urgency::Refusable),
-            Self::Cleanup => Need::new(Urgency::Patient),
+            Self::Cleanup => Need::new(Urgency::Waits),
             Self::Txn(_) => Need { urgency: Urgency::Refusable, undo: undo.cost() },
-            Self::Compensation { .. } => Need::new(Urgency::Entitled),
+            Self::Compensation { .. } => Need::new(Urgency::Reserved),
         }
     }
     fn after(&self) -> &[u8] {
@@ -448,11 +448,11 @@ fn put(
     overflow::push(buf, value, &chain);
     if is_root {
         push_op(buf, root, &PageOp::InitNode { level: 0 });
-        plan.push(&mini, buf, &root.to_le_bytes(), false);
+        plan.push(&mini, buf, &root.to_le_bytes());
     } else if let Some(&first) = chain.first() {
-        plan.push(&mini, buf, &overflow::reference(value.len(), first), true);
+        plan.push_reference(&mini, buf, &overflow::reference(value.len(), first));
     } else {
-        plan.push(&mini, buf, value, false);
+        plan.push(&mini, buf, value);
     }
     for &no in &place.old_pages {
         mini.push_free(buf, no);

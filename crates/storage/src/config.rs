@@ -56,7 +56,7 @@ pub struct NodeConfig {
     pub undo_window: u64,
     /// The log space reserved for rollbacks changes in steps of this many bytes, so that few
     /// changes touch state shared by all partitions. At least 1, at most a segment. Default 16 KiB.
-    pub pledge_step: u64,
+    pub undo_reserve_step: u64,
     /// Leaves of a dropped tree that are freed at a time; at least 1. Default 8.
     pub drop_leaves: usize,
     /// Maximum number of cells in a tree node, at least 4; for tests of deep trees. Default: as
@@ -96,7 +96,7 @@ impl Default for NodeConfig {
             redo_batch: crate::redo::BATCH,
             wal_recycle_ahead: wal.recycle_ahead,
             undo_window: wal.back_window,
-            pledge_step: 16 << 10,
+            undo_reserve_step: 16 << 10,
             drop_leaves: 8,
             node_cells: usize::MAX,
             version_spill: 1 << 30,

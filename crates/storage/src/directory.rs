@@ -100,7 +100,7 @@ fn drop_leaves(
         leaves.truncate((leaves.len() - 1).max(1));
     }
     let Some(emptied) = change::emptied(core, tree, path, leaf)? else { return Ok(()) };
-    let mut mini = Mini::new(core, Need::new(Urgency::Patient));
+    let mut mini = Mini::new(core, Need::new(Urgency::Waits));
     mini.take(emptied.survivor)?;
     let mut pages = leaves.clone();
     pages.extend(emptied.pages.iter().filter(|no| !leaves.contains(no)));

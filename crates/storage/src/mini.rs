@@ -21,7 +21,7 @@
 
 use std::sync::Arc;
 
-use clearway_buffer::{Files, MissingPage, PageIo, PageMut, PageRef, Pool};
+use clearway_buffer::{FileSpace, Files, MissingPage, PageIo, PageMut, PageRef, Pool};
 use clearway_latch::CachePadded;
 use clearway_sync::atomic::{AtomicU64, Ordering};
 use clearway_types::{Lsn, PageId, PartitionId};
@@ -44,9 +44,9 @@ pub(crate) enum Urgency {
     /// Refused if only the reserve is left.
     Refusable,
     /// Part of a decision that was already made: waits until there is space.
-    Patient,
+    Waits,
     /// Undoes a change, in space that was reserved for it.
-    Entitled,
+    Reserved,
 }
 
 /// What a change needs besides its record.
@@ -80,7 +80,7 @@ pub(crate) struct Core {
     /// Leaves that a scan prefetches beyond one that it misses.
     pub(crate) read_ahead: usize,
     /// Granularity of the log space reserved for undo, in bytes.
-    pub(crate) pledge_step: u64,
+    pub(crate) undo_reserve_step: u64,
     /// Leaves of a dropped tree freed at a time.
     pub(crate) drop_leaves: usize,
     /// Maximum number of cells in a node.
@@ -108,8 +108,8 @@ impl Core {
     #[inline]
     pub(crate) fn admit(&self, payload_len: usize, need: Need) -> Result<(), MissingPage> {
         let must = match need.urgency {
-            Urgency::Entitled => return Ok(()),
-            Urgency::Patient => true,
+            Urgency::Reserved => return Ok(()),
+            Urgency::Waits => true,
             Urgency::Refusable => false,
         };
         let bytes = record_size(payload_len) + need.undo;
@@ -228,9 +228,12 @@ impl<'p> Mini<'p> {
                 .corrupt(no, "it is in use, though the file is said to end before it")
                 .into());
         }
-        let last = self.need.urgency == Urgency::Entitled;
+        let space = match self.need.urgency {
+            Urgency::Refusable | Urgency::Waits => FileSpace::Usual,
+            Urgency::Reserved => FileSpace::WithReserve,
+        };
         let page =
-            self.core.pool.create(self.core.id(no), last).map_err(|want| self.blocked(want))?;
+            self.core.pool.create(self.core.id(no), space).map_err(|want| self.blocked(want))?;
         self.pages.push((no, page));
         Ok(())
     }
@@ -239,13 +242,17 @@ impl<'p> Mini<'p> {
     /// or beyond the file's `pages`.
     fn leave_spare(&self, listed: bool, pages: u32) -> Result<(), Blocked> {
         let missing = self.core.spare.missing(self.moved.listed + u32::from(listed));
-        if missing == 0 || self.need.urgency == Urgency::Entitled {
+        if missing == 0 || self.need.urgency == Urgency::Reserved {
             return Ok(());
         }
         let last = u64::from(pages) + u64::from(!listed) + missing - 1;
         let page = self.core.id(u32::try_from(last).unwrap_or(u32::MAX));
-        let there = self.core.files.has_space(page, false);
-        if there { Ok(()) } else { Err(self.blocked(MissingPage::Space { page, last: false })) }
+        let space = FileSpace::Usual;
+        if self.core.files.has_space(page, space) {
+            Ok(())
+        } else {
+            Err(self.blocked(MissingPage::Space { page, space }))
+        }
     }
 
     /// Takes an unused page. Its content is undefined until it gets an `Init` change.

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clearway_buffer::{
-    Files, MissingPage, PAGE_SIZE, PageIo, Pool, PoolConfig, SecondLevel, WalBarrier,
+    FileSpace, Files, MissingPage, PAGE_SIZE, PageIo, Pool, PoolConfig, SecondLevel, WalBarrier,
 };
 use clearway_env::{Disk, DiskLock, IoPool};
 use clearway_latch::CachePadded;
@@ -235,7 +235,7 @@ fn init_partition(core: &Core) -> Result<(), Blocked> {
 fn get_space(core: &Core) -> Result<(), StorageError> {
     let pages = retry_blocking(&core.pool, || Ok(page::page_count(&core.read(0)?)))?;
     let last = PageId::new(core.partition, pages.saturating_sub(1));
-    core.pool.fetch_blocking(MissingPage::Space { page: last, last: true })?;
+    core.pool.fetch_blocking(MissingPage::Space { page: last, space: FileSpace::WithReserve })?;
     Ok(())
 }
 
@@ -361,7 +361,7 @@ impl Settled {
             undo_memory: config.undo_memory,
             read_ahead: config.read_ahead.min(config.frames as usize / 32),
             // A larger step would reserve log that nobody writes.
-            pledge_step: config.pledge_step.clamp(1, config.wal_segment_size.max(1)),
+            undo_reserve_step: config.undo_reserve_step.clamp(1, config.wal_segment_size.max(1)),
             drop_leaves: config.drop_leaves.max(1),
             node_cells: config.node_cells.max(4),
         }

@@ -1,9 +1,9 @@
 //! Pages that rollbacks may need. They are reserved when a transaction frees pages that its undo
 //! will allocate again.
 //!
-//! A transaction's *debt* is the pages that it has freed and not allocated, plus the most that a
-//! single change has freed. The undo of such a change allocates them all before it frees others.
-//! Every allocation, except by a rollback, must leave enough pages for all debts. These are in the
+//! For each transaction, these are the pages that it has freed and not allocated, plus the most
+//! that a single change has freed. The undo of such a change allocates them all before it frees
+//! others. Every allocation, except by a rollback, must leave all reserved pages. These are in the
 //! known part of the free list, or are space beyond the file's pages. That space is requested
 //! before anything is changed.
 //!
@@ -41,7 +41,7 @@ pub(crate) struct Moved {
 pub(crate) struct Spare {
     /// Lower bound of the free list's length.
     listed: AtomicU64,
-    pledged: AtomicU64,
+    reserved: AtomicU64,
     /// What the last record has moved, until `take_moved`.
     moved: [AtomicU32; 3],
 }
@@ -51,8 +51,8 @@ impl Spare {
     /// Returns how many pages beyond the file's end must have space if `listed` pages are taken
     /// from the free list.
     pub(crate) fn missing(&self, listed: u32) -> u64 {
-        let pledged = self.pledged.load(Ordering::Relaxed);
-        pledged
+        let reserved = self.reserved.load(Ordering::Relaxed);
+        reserved
             .saturating_sub(self.listed.load(Ordering::Relaxed).saturating_sub(u64::from(listed)))
     }
 
@@ -79,16 +79,16 @@ impl Spare {
         moved
     }
 
-    /// Replaces a pledge by another.
-    pub(crate) fn pledge(&self, before: u64, now: u64) {
-        let pledged = (self.pledged.load(Ordering::Relaxed) + now).saturating_sub(before);
-        self.pledged.store(pledged, Ordering::Relaxed);
+    /// Changes a transaction's reservation from `before` to `now` pages.
+    pub(crate) fn reserve(&self, before: u64, now: u64) {
+        let reserved = (self.reserved.load(Ordering::Relaxed) + now).saturating_sub(before);
+        self.reserved.store(reserved, Ordering::Relaxed);
     }
 }
 
 /// The pages that a transaction's undo may need.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Debt {
+pub(crate) struct UndoPages {
     freed: u64,
     /// The most that one change has freed.
     at_once: u32,
@@ -96,7 +96,7 @@ pub(crate) struct Debt {
     back: u64,
 }
 
-impl Debt {
+impl UndoPages {
     /// Returns the number of pages.
     pub(crate) fn pages(&self) -> u64 {
         self.freed + u64::from(self.at_once)

@@ -208,8 +208,22 @@ impl Plan {
     }
 
     /// Writes the plan's changes into the record; `value` is that of the leaf's cell.
-    pub(crate) fn push(&self, mini: &Mini<'_>, buf: &mut Vec<u8>, value: &[u8], overflow: bool) {
-        let (mut value, mut overflow) = (value.to_vec(), overflow);
+    pub(crate) fn push(&self, mini: &Mini<'_>, buf: &mut Vec<u8>, value: &[u8]) {
+        self.push_steps(mini, buf, value.to_vec(), false);
+    }
+
+    /// Like [`Self::push`], for a value in overflow pages, which `reference` names.
+    pub(crate) fn push_reference(&self, mini: &Mini<'_>, buf: &mut Vec<u8>, reference: &[u8]) {
+        self.push_steps(mini, buf, reference.to_vec(), true);
+    }
+
+    fn push_steps(
+        &self,
+        mini: &Mini<'_>,
+        buf: &mut Vec<u8>,
+        mut value: Vec<u8>,
+        mut overflow: bool,
+    ) {
         for step in &self.steps {
             let cell = Cell { key: &step.key, value: &value, overflow };
             let node = Node::new(mini.page(step.no));

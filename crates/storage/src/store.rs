@@ -82,7 +82,7 @@ pub struct Store {
     /// Bytes of log that undoing all of them may need, and how many of these are reserved in the
     /// log.
     undo_cost: u64,
-    pledged: u64,
+    undo_reserved: u64,
     /// The record being built.
     buf: Vec<u8>,
 }
@@ -95,7 +95,7 @@ impl Store {
             trees: HashMap::default(),
             active: Vec::new(),
             undo_cost: 0,
-            pledged: 0,
+            undo_reserved: 0,
             buf: Vec::new(),
         }
     }
@@ -154,30 +154,30 @@ impl Store {
 
     /// Adjusts the log space reserved for undo after a transaction's undo cost changed from
     /// `before` to `now` bytes.
-    fn pledge(&mut self, before: u64, now: u64) {
+    fn reserve_undo_log(&mut self, before: u64, now: u64) {
         self.undo_cost = self.undo_cost + now - before;
-        let enough = self.undo_cost <= self.pledged;
-        let step = self.core.pledge_step;
-        if enough && self.pledged - self.undo_cost <= step.saturating_mul(2) {
+        let enough = self.undo_cost <= self.undo_reserved;
+        let step = self.core.undo_reserve_step;
+        if enough && self.undo_reserved - self.undo_cost <= step.saturating_mul(2) {
             return;
         }
-        let pledge = self.undo_cost.next_multiple_of(step);
-        self.core.wal.pledge(self.pledged, pledge);
-        self.pledged = pledge;
+        let reserved = self.undo_cost.next_multiple_of(step);
+        self.core.wal.reserve_for_undo(self.undo_reserved, reserved);
+        self.undo_reserved = reserved;
     }
 
     /// Reserves the pages that the transaction's last change has freed for its undo.
-    fn owe(&self, txn: &mut TxnLog, mode: TxnMode) {
-        let (moved, before) = (self.core.spare.take_moved(), txn.debt.pages());
+    fn reserve_undo_pages(&self, txn: &mut TxnLog, mode: TxnMode) {
+        let (moved, before) = (self.core.spare.take_moved(), txn.undo_pages.pages());
         if mode == TxnMode::Logged && moved != Moved::default() {
-            txn.debt.change(moved);
-            self.core.spare.pledge(before, txn.debt.pages());
+            txn.undo_pages.change(moved);
+            self.core.spare.reserve(before, txn.undo_pages.pages());
         }
     }
 
     fn end(&mut self, txn: &TxnLog) {
-        self.core.spare.pledge(txn.debt.pages(), 0);
-        self.pledge(txn.undo_cost, 0);
+        self.core.spare.reserve(txn.undo_pages.pages(), 0);
+        self.reserve_undo_log(txn.undo_cost, 0);
         let Some(i) = self.active.iter().position(|(id, _)| *id == txn.id) else { return };
         self.active.remove(i);
         if i == 0 {
@@ -288,8 +288,8 @@ impl Trees for Store {
         let before = txn.undo_cost;
         let by = self.by(txn, mode);
         let done = change::insert(&self.core, &mut self.buf, tree, key, value, by)?;
-        self.pledge(before, txn.undo_cost);
-        self.owe(txn, mode);
+        self.reserve_undo_log(before, txn.undo_cost);
+        self.reserve_undo_pages(txn, mode);
         Ok(if done.is_some() { Inserted::Ok } else { Inserted::Exists })
     }
     fn update(
@@ -304,8 +304,8 @@ impl Trees for Store {
         let before = txn.undo_cost;
         let by = self.by(txn, mode);
         let done = change::update(&self.core, &mut self.buf, tree, key, value, by)?;
-        self.pledge(before, txn.undo_cost);
-        self.owe(txn, mode);
+        self.reserve_undo_log(before, txn.undo_cost);
+        self.reserve_undo_pages(txn, mode);
         Ok(done.is_some())
     }
     fn increment(
@@ -320,8 +320,8 @@ impl Trees for Store {
         let before = txn.undo_cost;
         let by = self.by(txn, mode);
         let added = change::increment(&self.core, &mut self.buf, tree, key, by, compute)?;
-        self.pledge(before, txn.undo_cost);
-        self.owe(txn, mode);
+        self.reserve_undo_log(before, txn.undo_cost);
+        self.reserve_undo_pages(txn, mode);
         Ok(match added {
             Added::Missing => Incremented::Missing,
             Added::Refused | Added::Beyond(_) => Incremented::Refused,
@@ -339,8 +339,8 @@ impl Trees for Store {
         let before = txn.undo_cost;
         let by = self.by(txn, mode);
         let done = change::delete(&self.core, &mut self.buf, Tree { id, root }, key, by)?;
-        self.pledge(before, txn.undo_cost);
-        self.owe(txn, mode);
+        self.reserve_undo_log(before, txn.undo_cost);
+        self.reserve_undo_pages(txn, mode);
         if mode == TxnMode::Logged {
             self.keep_rowid(id, key);
         }
@@ -438,14 +438,14 @@ impl Trees for Store {
             if let Some(addends) = undo.addends() {
                 undone(undo.tree, undo.key, &addends);
             }
-            txn.debt.undo(self.core.spare.take_moved());
+            txn.undo_pages.undo(self.core.spare.take_moved());
             let before = txn.undo_cost;
             txn.pop();
-            self.pledge(before, txn.undo_cost);
+            self.reserve_undo_log(before, txn.undo_cost);
         }
-        let before = txn.debt.pages();
-        txn.debt.rolled_back();
-        self.core.spare.pledge(before, txn.debt.pages());
+        let before = txn.undo_pages.pages();
+        txn.undo_pages.rolled_back();
+        self.core.spare.reserve(before, txn.undo_pages.pages());
         Ok(())
     }
     fn aborted(&mut self, txn: TxnLog) {

@@ -23,7 +23,7 @@ use clearway_types::{Lsn, PartitionId, TxnId};
 use crate::attempt::Blocked;
 use crate::error::StorageError;
 use crate::log_read::{LogRead, Slot};
-use crate::spare::Debt;
+use crate::spare::UndoPages;
 use crate::undo::{Undo, UndoStack};
 use crate::wal::Wal;
 
@@ -40,7 +40,7 @@ pub struct TxnLog {
     /// Bytes of log that undoing everything may need.
     pub(crate) undo_cost: u64,
     /// Pages that undoing everything may need.
-    pub(crate) debt: Debt,
+    pub(crate) undo_pages: UndoPages,
     /// Receives the part of the log that was requested.
     slot: Option<Arc<Slot>>,
     /// True if the store counts it among the transactions for which the log must be kept.
@@ -60,7 +60,7 @@ impl TxnLog {
             spilled: 0,
             spilled_head: Lsn(0),
             undo_cost: 0,
-            debt: Debt::default(),
+            undo_pages: UndoPages::default(),
             slot: None,
             active: false,
             logged: false,

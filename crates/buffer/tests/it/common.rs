@@ -103,9 +103,9 @@ impl PageIo for CheckedIo {
         }
         result
     }
-    fn make_space(&self, id: PageId, last: bool) -> Result<(), PageError> {
+    fn make_space(&self, id: PageId, space: FileSpace) -> Result<(), PageError> {
         self.planted("make_space");
-        self.files.make_space(id, last)
+        self.files.make_space(id, space)
     }
     fn write(&self, pages: &[(PageId, &[u8; PAGE_SIZE])]) -> Result<(), PageError> {
         self.planted("write");
@@ -145,7 +145,7 @@ pub fn files(disk: &MemDisk) -> Files {
 
 /// A pool's configuration. Its time limits are so long that a wait for a frame does not fail if a
 /// thread of the test loses its core for some seconds.
-pub fn patient(frames: u32) -> PoolConfig {
+pub fn unhurried(frames: u32) -> PoolConfig {
     let waits = FrameWaits { starved_rounds: u32::MAX, ..FrameWaits::default() };
     PoolConfig { frames, waits, ..PoolConfig::default() }
 }
@@ -160,7 +160,7 @@ pub fn pool_with_second_level(disk: &MemDisk, frames: u32, slots: u64) -> Fixtur
     disk.create_dir_all(Path::new("/ssd")).unwrap();
     let second = second_level(disk, Path::new("/ssd"), slots).unwrap();
     let io_pool = Arc::new(IoPool::new(2, "test-io").unwrap());
-    Fixture { disk: disk.clone(), ..pool_of(files(disk), io_pool, patient(frames), Some(second)) }
+    Fixture { disk: disk.clone(), ..pool_of(files(disk), io_pool, unhurried(frames), Some(second)) }
 }
 
 pub fn second_level(disk: &dyn Disk, dir: &Path, slots: u64) -> io::Result<SecondLevel> {
@@ -176,7 +176,7 @@ pub fn pool_over(
     frames: u32,
     replacement: ReplacementKind,
 ) -> Fixture {
-    pool_of(files, io_pool, PoolConfig { replacement, ..patient(frames) }, None)
+    pool_of(files, io_pool, PoolConfig { replacement, ..unhurried(frames) }, None)
 }
 
 pub fn pool_of(

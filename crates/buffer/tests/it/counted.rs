@@ -37,14 +37,14 @@ fn every_class_reports() {
     );
     for no in 0..64 {
         with(&fixture.pool, |pool| {
-            pool.create(page(0, no), false).map(|mut p| stamp(&mut p, &fixture.wal, 1))
+            pool.create(page(0, no), FileSpace::Usual).map(|mut p| stamp(&mut p, &fixture.wal, 1))
         });
     }
     assert_eq!(get(&fixture, page(0, 0)), 1);
     fixture.pool.flush_before(fixture.wal.append()).unwrap();
     drop(fixture);
     // The fixture's files have enough space.
-    files(&MemDisk::new()).make_space(page(0, 0), false).unwrap();
+    files(&MemDisk::new()).make_space(page(0, 0), FileSpace::Usual).unwrap();
     for (class, before) in CLASSES.into_iter().zip(before) {
         assert!(requests(class) > before, "{class}");
     }

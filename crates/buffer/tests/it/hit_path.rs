@@ -2,6 +2,7 @@
 //! `cargo test -p clearway-buffer --release hit_path -- --nocapture`.
 
 use crate::common::*;
+use clearway_buffer::FileSpace;
 use clearway_env::{Clock, OsClock, SeededEntropy};
 use clearway_replacement::ReplacementKind;
 use clearway_testkit::MemDisk;
@@ -16,7 +17,8 @@ fn hit_path() {
         let random = SeededEntropy::new(1);
         for no in 0..pages {
             with(&f.pool, |pool| {
-                pool.create(page(0, no), false).map(|mut p| stamp(&mut p, &f.wal, u64::from(no)))
+                pool.create(page(0, no), FileSpace::Usual)
+                    .map(|mut p| stamp(&mut p, &f.wal, u64::from(no)))
             });
         }
         let ids: Vec<PageId> =

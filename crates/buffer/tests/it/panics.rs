@@ -85,7 +85,7 @@ fn page_of_a_panicking_writer_is_lost() {
     assert_eq!(changed, None::<()>);
     assert_failed(&f, "panicked while changing a page");
     assert!(f.pool.read(page(0, 1)).is_err() && f.pool.write(page(0, 1)).is_err());
-    assert!(f.pool.create(page(0, 1), false).is_err());
+    assert!(f.pool.create(page(0, 1), FileSpace::Usual).is_err());
     assert!(f.pool.read_optimistic(page(0, 1), |_| ()).is_err());
     let refused = f.pool.fetch_blocking(MissingPage::Page(page(0, 1)));
     assert!(refused.is_err_and(|error| error.to_string().contains("changing a page")));
@@ -141,7 +141,7 @@ fn panic_during_a_fetch_fails_its_waiters() {
     for (method, missing) in [
         ("place", MissingPage::Page(page(0, 1))),
         ("accept", MissingPage::Page(page(0, 1))),
-        ("make_space", MissingPage::Space { page: page(0, 1), last: false }),
+        ("make_space", MissingPage::Space { page: page(0, 1), space: FileSpace::Usual }),
     ] {
         let f = pool(16);
         plant(&f, method);

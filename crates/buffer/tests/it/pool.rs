@@ -33,6 +33,32 @@ fn missing_page_is_reported_and_new_page_is_zero() {
     ));
 }
 
+/// An engine without a log ([`NoLog`]): every changed page can be written, and is read again.
+#[test]
+fn pool_without_a_log_writes_and_rereads_pages() {
+    let disk = MemDisk::new();
+    let io_pool = Arc::new(IoPool::new(1, "test-io").unwrap());
+    let open = || {
+        Pool::new(unhurried(16), Arc::new(files(&disk)), Arc::new(NoLog), io_pool.clone()).unwrap()
+    };
+    let pool = open();
+    for no in 0..100 {
+        let missing = MissingPage::Page(page(0, no));
+        let _pin = pool.fetch_blocking(missing).unwrap();
+        let mut page = pool.write(page(0, no)).unwrap();
+        page.mark_dirty_begin();
+        page[HEADER] = no as u8;
+    }
+    pool.flush_before(Lsn(1)).unwrap();
+    assert_eq!((pool.stats().dirty, pool.min_rec_lsn()), (0, None));
+    drop(pool);
+    let pool = open();
+    for no in 0..100 {
+        let _pin = pool.fetch_blocking(MissingPage::Page(page(0, no))).unwrap();
+        assert_eq!(pool.read(page(0, no)).unwrap()[HEADER], no as u8);
+    }
+}
+
 #[test]
 fn many_fetches_of_one_page_read_it_once() {
     let f = pool(16);
@@ -84,13 +110,13 @@ fn creation_overrides_a_concurrent_read() {
     while after.io.reads.load(SeqCst) == 0 {
         std::thread::yield_now();
     }
-    stamp(&mut after.pool.create(id, false).unwrap(), &after.wal, 2);
+    stamp(&mut after.pool.create(id, FileSpace::Usual).unwrap(), &after.wal, 2);
     after.io.hold_reads.store(false, SeqCst);
     let _pin = waiting.recv().unwrap().unwrap();
     assert_eq!(get(&after, id), 2);
     assert_eq!(after.pool.stats().free, 15);
     // Creating it again while it is resident clears it, in the same frame.
-    assert!(after.pool.create(id, false).unwrap().iter().all(|&b| b == 0));
+    assert!(after.pool.create(id, FileSpace::Usual).unwrap().iter().all(|&b| b == 0));
     assert_eq!(after.pool.stats().free, 15);
 }
 
@@ -99,7 +125,7 @@ fn fetch_waits_until_a_frame_is_unpinned() {
     let f = pool(16);
     let mut pins: Vec<_> =
         (0..16).map(|no| f.pool.fetch_blocking(MissingPage::Page(page(0, no))).unwrap()).collect();
-    assert_eq!(f.pool.create(page(1, 0), false).err(), Some(MissingPage::Frames(1)));
+    assert_eq!(f.pool.create(page(1, 0), FileSpace::Usual).err(), Some(MissingPage::Frames(1)));
     assert_eq!(f.pool.reserve_frames(2).err(), Some(MissingPage::Frames(2)));
     assert!(
         matches!(f.pool.fetch_blocking(MissingPage::Frames(9)), Err(PageError::NoFrames)),
@@ -158,7 +184,7 @@ fn optimistic_read_returns_bytes_of_the_page_only() {
 /// rounds of its cooler.
 fn promised(promise_rounds: u32) -> (Fixture, Vec<Pin>) {
     let io_pool = Arc::new(IoPool::new(2, "test-io").unwrap());
-    let config = patient(16);
+    let config = unhurried(16);
     let config = PoolConfig { waits: FrameWaits { promise_rounds, ..config.waits }, ..config };
     let f = pool_of(files(&MemDisk::new()), io_pool, config, None);
     let missing = (0..12).map(|no| MissingPage::Page(page(0, no))).chain([MissingPage::Frames(4)]);
@@ -258,7 +284,8 @@ fn data_larger_than_the_pool_is_read_back() {
     );
     for no in 0..256 {
         with(&f.pool, |pool| {
-            pool.create(page(3, no), false).map(|mut p| stamp(&mut p, &f.wal, u64::from(no) + 1))
+            pool.create(page(3, no), FileSpace::Usual)
+                .map(|mut p| stamp(&mut p, &f.wal, u64::from(no) + 1))
         });
     }
     assert_eq!(

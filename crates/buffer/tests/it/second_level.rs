@@ -115,8 +115,10 @@ fn old_copy_of_a_recreated_page_is_not_found() {
     warm(&f);
     for round in 0..20 {
         let (again, unmarked) = (page(0, round), page(0, 64 + round));
-        with(&f.pool, |pool| pool.create(again, false).map(|mut p| stamp(&mut p, &f.wal, 7)));
-        with(&f.pool, |pool| pool.create(unmarked, false).map(drop));
+        with(&f.pool, |pool| {
+            pool.create(again, FileSpace::Usual).map(|mut p| stamp(&mut p, &f.wal, 7))
+        });
+        with(&f.pool, |pool| pool.create(unmarked, FileSpace::Usual).map(drop));
         churn(&f, || is_out(&f, round) && is_out(&f, 64 + round));
         assert_eq!(get(&f, again), 7);
         assert_eq!(get(&f, unmarked), u64::from(64 + round) + 1);
@@ -146,7 +148,9 @@ fn overtaken_read_of_a_copy_is_discarded() {
     f.pool
         .fetch(MissingPage::Page(page(0, 3)), Box::new(move |result| sender.send(result).unwrap()));
     let go = begins.recv().unwrap();
-    with(&f.pool, |pool| pool.create(page(0, 3), false).map(|mut p| stamp(&mut p, &f.wal, 99)));
+    with(&f.pool, |pool| {
+        pool.create(page(0, 3), FileSpace::Usual).map(|mut p| stamp(&mut p, &f.wal, 99))
+    });
     churn(&f, || is_out(&f, 3));
     go.send(()).unwrap();
     let _pin = receiver.recv().unwrap().unwrap();

@@ -231,7 +231,7 @@ fn run_on_files(name: &str, disk: &dyn Disk, io_pool: &dyn Fn() -> std::io::Resu
         let io_pool = Arc::new(io_pool().unwrap());
         let files = Files::open(disk, &scratch.0, PARTITIONS).unwrap();
         let second = name.ends_with("second").then(|| second_level(disk, &scratch.0, 320).unwrap());
-        let config = PoolConfig { replacement: kind, ..patient(FRAMES) };
+        let config = PoolConfig { replacement: kind, ..unhurried(FRAMES) };
         let fixture = pool_of(files, io_pool.clone(), config, second);
         let registered = io_pool.registered();
         match registered.refused {

@@ -3,7 +3,7 @@
 use super::model::Model;
 use super::world::World;
 use crate::rng::Rng;
-use clearway_buffer::{Files, PAGE_SIZE, PageError, PageIo, Place, WalBarrier, lsn};
+use clearway_buffer::{FileSpace, Files, PAGE_SIZE, PageError, PageIo, Place, WalBarrier, lsn};
 use clearway_sync::atomic::{AtomicU64, Ordering};
 use clearway_sync::{thread, virtual_time};
 use clearway_types::{Lsn, PageId};
@@ -162,12 +162,12 @@ impl PageIo for WatchedIo {
         accepted
     }
 
-    fn has_space(&self, id: PageId, last: bool) -> bool {
-        self.files.has_space(id, last)
+    fn has_space(&self, id: PageId, space: FileSpace) -> bool {
+        self.files.has_space(id, space)
     }
 
-    fn make_space(&self, id: PageId, last: bool) -> Result<(), PageError> {
-        self.files.make_space(id, last)
+    fn make_space(&self, id: PageId, space: FileSpace) -> Result<(), PageError> {
+        self.files.make_space(id, space)
     }
 
     fn write(&self, pages: &[(PageId, &[u8; PAGE_SIZE])]) -> Result<(), PageError> {

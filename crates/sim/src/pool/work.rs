@@ -3,7 +3,7 @@
 use super::model::{Version, WORDS, fill};
 use super::{Stage, crash};
 use crate::rng::Rng;
-use clearway_buffer::{MissingPage, OptimisticPage, PAGE_SIZE, PageMut, Pin, Pool};
+use clearway_buffer::{FileSpace, MissingPage, OptimisticPage, PAGE_SIZE, PageMut, Pin, Pool};
 use clearway_sync::virtual_time;
 use clearway_types::PageId;
 use std::collections::VecDeque;
@@ -159,13 +159,14 @@ impl Worker {
     }
 
     fn create(&mut self) {
-        let (id, last) = (self.page(), self.rng.percent(50));
+        let id = self.page();
+        let space = if self.rng.percent(50) { FileSpace::WithReserve } else { FileSpace::Usual };
         if self.rng.percent(30) {
             // Another thread may be reading ahead the page that is created.
             self.ask_for(id);
         }
         self.with(|stage, pool| {
-            pool.create(id, last).map(|mut page| {
+            pool.create(id, space).map(|mut page| {
                 assert!(page.iter().all(|byte| *byte == 0), "{id} is not zeros");
                 stage.created.fetch_add(1, Ordering::Relaxed);
                 stage.change(id, &mut page);

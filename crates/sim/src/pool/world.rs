@@ -67,7 +67,7 @@ pub struct World {
 
 /// Returns page numbers that share two buckets of the page table, or a few if there are partitions:
 /// chains are long, and frames often move from one to another.
-fn crowded(count: u32) -> Vec<u32> {
+fn of_two_buckets(count: u32) -> Vec<u32> {
     // The table's hash, for 64 buckets.
     let bucket = |no: u32| PageId::new(PartitionId(0), no).hash_bits() >> 58;
     (0..).filter(|no| bucket(*no) % 32 == 0).take(count as usize).collect()
@@ -108,7 +108,7 @@ impl World {
         let pages = rng.pick(&[4, 18, 20, 24, 60]);
         let mut more = Rng::new(seed, "pool's more");
         let pages = match (pages / u32::from(partitions), more.percent(40)) {
-            (count, true) => crowded(count.min(20)),
+            (count, true) => of_two_buckets(count.min(20)),
             (count, false) => (0..count).collect(),
         };
         let grabs = more.pick(&[0, 0, 60, 90]);
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn crowded_pages_are_the_same_in_every_release() {
-        assert_eq!(crowded(4), [0, 17, 34, 89]);
+    fn pages_of_two_buckets_are_the_same_in_every_release() {
+        assert_eq!(of_two_buckets(4), [0, 17, 34, 89]);
     }
 }

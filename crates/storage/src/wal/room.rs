@@ -10,8 +10,8 @@
 //!
 //! Invariants
 //! 1. A request is granted if there is space for it and its undo above the reserve and everything
-//!    pledged. Concurrent requests may both be granted; the excess comes out of the reserve, and
-//!    there is one such record per thread.
+//!    reserved for undo. Concurrent requests may both be granted; the excess comes out of the
+//!    reserve, and there is one such record per thread.
 //! 2. Every waiter gets an answer: space, or an error because the log is full, has failed, or is
 //!    closed. A record that must be appended (`must`: it may also use half of the reserve) is not
 //!    refused because the log is full.
@@ -102,7 +102,7 @@ struct State {
 pub(super) struct Room {
     reserve: u64,
     waits: SpaceWaits,
-    pledged: CachePadded<AtomicU64>,
+    undo_reserved: CachePadded<AtomicU64>,
     waiting: AtomicU64,
     state: Monitor<State>,
     short_hooks: Monitor<Vec<Box<dyn Fn() + Send + Sync>>>,
@@ -116,7 +116,7 @@ impl Room {
         Self {
             reserve,
             waits: SpaceWaits { retry, ..waits },
-            pledged: CachePadded::new(AtomicU64::new(0)),
+            undo_reserved: CachePadded::new(AtomicU64::new(0)),
             waiting: AtomicU64::new(0),
             state: Monitor::new(&ROOM_STATE, State::default()),
             short_hooks: Monitor::new(&HOOKS, Vec::new()),
@@ -191,14 +191,14 @@ impl Log {
     fn has_room_on_disk(&self, bytes: u64, must: bool) -> bool {
         let kept = if must { self.room.reserve / 2 } else { self.room.reserve };
         // Relaxed: invariant 1 allows for concurrent changes.
-        let pledged = self.room.pledged.load(Ordering::Relaxed);
-        self.ring.reserved_about() + bytes + kept + pledged <= self.segments.limit()
+        let undo_reserved = self.room.undo_reserved.load(Ordering::Relaxed);
+        self.ring.reserved_about() + bytes + kept + undo_reserved <= self.segments.limit()
     }
 
     /// Leaves a quarter of the ring to records that must be appended.
     fn has_room_in_ring(&self, bytes: u64) -> bool {
         let capacity = self.ring.capacity();
-        // No record uses more; the rest is a pledge.
+        // No record uses more; the rest is reserved for undo.
         let bytes = bytes.min(capacity / 2);
         self.ring.filled_to(self.ring.reserved_about() + bytes) <= capacity - capacity / 4
     }
@@ -288,14 +288,14 @@ impl Log {
     }
 
     /// Changes a reservation of log space for undo from `old` to `new` bytes.
-    pub(crate) fn pledge(&self, old: u64, new: u64) {
+    pub(crate) fn reserve_for_undo(&self, old: u64, new: u64) {
         if new >= old {
             // Relaxed: see `has_room_on_disk`.
-            self.room.pledged.fetch_add(new - old, Ordering::Relaxed);
+            self.room.undo_reserved.fetch_add(new - old, Ordering::Relaxed);
         } else {
             // SeqCst: pairs with the `fetch_add` of `waiting` in `when_room`: the space is free
             // before the load in `release_room`.
-            self.room.pledged.fetch_sub(old - new, Ordering::SeqCst);
+            self.room.undo_reserved.fetch_sub(old - new, Ordering::SeqCst);
             self.release_room();
         }
     }
@@ -303,8 +303,9 @@ impl Log {
     /// Returns the LSN up to which there should be segments.
     fn wanted(&self) -> u64 {
         let widest = self.room.state().waiters.iter().map(|waiter| waiter.bytes).max().unwrap_or(0);
-        let pledged = self.room.pledged.load(Ordering::Relaxed); // Relaxed: see `has_room_on_disk`.
-        self.ring.reserved() + widest + pledged + 2 * self.room.reserve
+        // Relaxed: see `has_room_on_disk`.
+        let undo_reserved = self.room.undo_reserved.load(Ordering::Relaxed);
+        self.ring.reserved() + widest + undo_reserved + 2 * self.room.reserve
     }
 
     /// Makes segments as they are wanted, until the log stops or has failed.

@@ -298,7 +298,8 @@ fn rollback_has_enough_log_space() {
     for len in LENGTHS {
         let disk = MemDisk::new();
         let base = vec![5; len];
-        let config = NodeConfig { wal_segment_size: 256 << 10, pledge_step: 8, ..config(1, 64) };
+        let config =
+            NodeConfig { wal_segment_size: 256 << 10, undo_reserve_step: 8, ..config(1, 64) };
         let mut world = World::open_with(&disk, config).unwrap();
         world.run(0, |s| s.create_tree(TREE)).unwrap();
         world.run(0, |s| s.insert_autocommit(TREE, KEY, &base)).unwrap().unwrap();

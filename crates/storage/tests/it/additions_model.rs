@@ -19,7 +19,7 @@ const TREE: TreeId = TreeId(1);
 const TXNS: usize = 4;
 const KEYS: u64 = 12;
 
-enum What {
+enum ChangeKind {
     Add(Addends),
     /// The new value; `None` if the key is deleted.
     Set(Option<Vec<u8>>),
@@ -27,7 +27,7 @@ enum What {
 
 struct Op {
     key: Vec<u8>,
-    what: What,
+    what: ChangeKind,
 }
 
 struct Txn {
@@ -43,9 +43,9 @@ impl Txn {
     fn apply(&self, model: &mut Model) {
         for Op { key, what } in &self.ops {
             match what {
-                What::Set(Some(value)) => drop(model.insert(key.clone(), value.clone())),
-                What::Set(None) => drop(model.remove(key)),
-                What::Add(addends) => {
+                ChangeKind::Set(Some(value)) => drop(model.insert(key.clone(), value.clone())),
+                ChangeKind::Set(None) => drop(model.remove(key)),
+                ChangeKind::Add(addends) => {
                     assert!(addends.add_to(model.get_mut(key).expect("it is there")));
                 }
             }
@@ -119,12 +119,12 @@ impl Run<'_> {
                 });
                 assert_eq!(done.unwrap(), Incremented::Done(what));
                 txn.added.insert(key.clone());
-                Some(What::Add(what))
+                Some(ChangeKind::Add(what))
             }
             _ if shared => None,
             Some(_) if self.random.below(3) == 0 => {
                 assert!(self.world.run(0, |s| s.delete(log, TxnMode::Logged, TREE, &key)).unwrap());
-                Some(What::Set(None))
+                Some(ChangeKind::Set(None))
             }
             now => {
                 let new = value(self.random);
@@ -137,11 +137,11 @@ impl Run<'_> {
                         self.world.run(0, |s| s.insert(log, TxnMode::Logged, TREE, &key, &new));
                     assert_eq!(done.unwrap(), Inserted::Ok);
                 }
-                Some(What::Set(Some(new)))
+                Some(ChangeKind::Set(Some(new)))
             }
         };
         if let Some(what) = what {
-            if matches!(what, What::Set(_)) {
+            if matches!(what, ChangeKind::Set(_)) {
                 txn.owned.insert(key.clone());
             }
             txn.ops.push(Op { key, what });
@@ -160,8 +160,8 @@ impl Run<'_> {
         };
         self.world.run(0, |s| s.rollback(log, to, &mut undone)).unwrap();
         let additions = txn.ops.drain(to..).rev().filter_map(|op| match op.what {
-            What::Add(addends) => Some((op.key, addends)),
-            What::Set(_) => None,
+            ChangeKind::Add(addends) => Some((op.key, addends)),
+            ChangeKind::Set(_) => None,
         });
         assert_eq!(told, additions.collect::<Vec<_>>());
     }
@@ -187,12 +187,13 @@ impl Run<'_> {
         let (Some(txn), Some((_, committed))) = (&self.txns[at], self.history.last()) else {
             return;
         };
-        let sets =
-            |key: &[u8]| txn.ops.iter().any(|op| op.key == key && matches!(op.what, What::Set(_)));
+        let sets = |key: &[u8]| {
+            txn.ops.iter().any(|op| op.key == key && matches!(op.what, ChangeKind::Set(_)))
+        };
         let mut expected = BTreeMap::<_, Vec<Addends>>::new();
         for op in txn.ops.iter().rev() {
             match &op.what {
-                What::Add(addends) if !sets(&op.key) => {
+                ChangeKind::Add(addends) if !sets(&op.key) => {
                     expected.entry(op.key.clone()).or_default().push(*addends);
                 }
                 _ => drop(expected.insert(op.key.clone(), Vec::new())),

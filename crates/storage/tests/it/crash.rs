@@ -21,10 +21,10 @@ const SLOTS: usize = 4;
 
 type State = BTreeMap<(usize, u32), Model>;
 /// Partition, tree, key, and the change of its value.
-type Change = (usize, u32, Vec<u8>, New);
+type Change = (usize, u32, Vec<u8>, NewValue);
 
 #[derive(Clone)]
-enum New {
+enum NewValue {
     Value(Option<Vec<u8>>),
     Added(Addends),
 }
@@ -81,9 +81,9 @@ fn apply(state: &mut State, changes: &[Change]) {
     for (partition, tree, key, value) in changes {
         let model = state.entry((*partition, *tree)).or_default();
         match value {
-            New::Value(Some(value)) => drop(model.insert(key.clone(), value.clone())),
-            New::Value(None) => drop(model.remove(key)),
-            New::Added(addends) => {
+            NewValue::Value(Some(value)) => drop(model.insert(key.clone(), value.clone())),
+            NewValue::Value(None) => drop(model.remove(key)),
+            NewValue::Added(addends) => {
                 assert!(model.get_mut(key).is_some_and(|value| addends.add_to(value)))
             }
         }
@@ -132,7 +132,7 @@ impl Run {
                 assert_eq!(done, now.is_some());
             }
         }
-        running.changes.push((partition, tree, key, New::Value(value)));
+        running.changes.push((partition, tree, key, NewValue::Value(value)));
         self.running[slot] = Some(running);
     }
 
@@ -144,7 +144,7 @@ impl Run {
         let ((key, _), addends) =
             (counter(self.random.below(COUNTERS)), random_addends(&self.random));
         let id = TreeId(tree);
-        let change = (partition, tree, key.clone(), New::Added(addends));
+        let change = (partition, tree, key.clone(), NewValue::Added(addends));
         let world = &mut self.world;
         if alone {
             let mut value = Vec::new();
@@ -220,7 +220,7 @@ impl Run {
                     .unwrap()
                     .unwrap(),
             };
-        self.commit(lsn, &[(partition, tree, key, New::Value(Some(value)))]);
+        self.commit(lsn, &[(partition, tree, key, NewValue::Value(Some(value)))]);
     }
 
     fn scratch(&mut self) {

@@ -78,7 +78,7 @@ fn assert_rolled_back(
     assert_sound(&disk.crash(0));
 }
 
-/// Pledged pages are released when the transaction ends, and when it has rolled back to a
+/// Reserved pages are released when the transaction ends, and when it has rolled back to a
 /// savepoint.
 #[test]
 fn freed_pages_are_reusable_after_the_transaction() {
@@ -101,7 +101,7 @@ fn freed_pages_are_reusable_after_the_transaction() {
             }
         }
         let during = others_fill(&mut world, 20_000 * (round + 1));
-        assert!(during < 40, "{during} rows in pages that are pledged, or {first} at first");
+        assert!(during < 40, "{during} rows in reserved pages, or {first} at first");
         if round < 2 {
             world.stores[0].aborted(txn);
         } else {

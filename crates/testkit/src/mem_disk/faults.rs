@@ -261,7 +261,7 @@ pub struct FaultPlan {
 struct State {
     /// For each zone and rule: the number of operations that were eligible, and the number hit.
     rules: Vec<Vec<(u64, u64)>>,
-    struck: Vec<InjectedFault>,
+    injected: Vec<InjectedFault>,
 }
 
 /// The effect of the plan on one operation.
@@ -291,8 +291,8 @@ impl FaultEffect {
 
     /// Records the position of the flipped bit.
     pub(super) fn hits(&self, at: u64) {
-        if let Some(struck) = self.plan.state().struck.get_mut(self.number) {
-            struck.at = Some(at);
+        if let Some(injected) = self.plan.state().injected.get_mut(self.number) {
+            injected.at = Some(at);
         }
     }
 }
@@ -302,13 +302,13 @@ impl FaultPlan {
     /// single delay.
     pub fn new(seed: u64, delay_limit: Duration, zones: Vec<FaultZone>) -> Self {
         let rules = zones.iter().map(|zone| vec![(0, 0); zone.rules.len()]).collect();
-        let state = Mutex::new(State { rules, struck: Vec::new() });
+        let state = Mutex::new(State { rules, injected: Vec::new() });
         Self { zones, delay_limit, random: SeededEntropy::new(seed), state }
     }
 
     /// Returns the faults so far, without delays.
     pub fn injected(&self) -> Vec<InjectedFault> {
-        self.state().struck.clone()
+        self.state().injected.clone()
     }
 
     pub(super) fn judge(&self, kind: OpKind, path: &Path) -> Verdict {
@@ -318,7 +318,7 @@ impl FaultPlan {
             return verdict;
         };
         let mut state = self.state();
-        let State { rules, struck } = &mut *state;
+        let State { rules, injected } = &mut *state;
         for (rule, (seen, hits)) in zone.rules.iter().zip(&mut rules[at]) {
             let taken = verdict.fault.is_some() && rule.fault != Fault::Delay;
             if !rule.fault.hits(kind) || *hits >= rule.times || taken {
@@ -338,8 +338,8 @@ impl FaultPlan {
                 verdict.delay +=
                     Duration::from_nanos(self.random.below(limit_ns.saturating_add(1)));
             } else if let Some(duty) = zone.role.duty(rule.fault) {
-                verdict.fault = Some((rule.fault, duty, struck.len()));
-                struck.push(InjectedFault {
+                verdict.fault = Some((rule.fault, duty, injected.len()));
+                injected.push(InjectedFault {
                     zone: zone.name,
                     duty,
                     fault: rule.fault,

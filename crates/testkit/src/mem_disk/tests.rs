@@ -462,11 +462,11 @@ fn a_zone_has_its_own_budget() {
         (syncs, (0..300).filter(|_| file.read_at(&mut [0; 10], 0).is_err()).count())
     };
     assert_eq!((failures(&log), failures(&page), failures(&other)), ((2, 0), (0, 5), (0, 0)));
-    let struck = plan.injected();
-    assert_eq!(struck.len(), 7);
-    assert_eq!((struck[0].zone, struck[0].duty), ("log", Duty::Stops));
+    let injected = plan.injected();
+    assert_eq!(injected.len(), 7);
+    assert_eq!((injected[0].zone, injected[0].duty), ("log", Duty::Stops));
     assert_eq!(
-        (struck[6].zone, struck[6].duty, struck[6].path.as_path()),
+        (injected[6].zone, injected[6].duty, injected[6].path.as_path()),
         ("pages", Duty::Continues, Path::new("d/p"))
     );
     let after = disk.crash(0);

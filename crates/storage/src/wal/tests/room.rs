@@ -97,16 +97,16 @@ fn full_log_limits_its_checkpoint_requests() {
 /// Invariant 2: the maker has computed how much is wanted, and before it has made that, more is
 /// reserved.
 #[test]
-fn late_pledge_leaves_no_request_waiting() {
+fn late_reservation_leaves_no_request_waiting() {
     let disk = MemDisk::new();
     let wal = Arc::new(Wal::open(Arc::new(disk.clone()), config(), Lsn(0)).unwrap());
     // The maker answers this, and then has nothing to do: the disk's next operation is for the next
     // request.
     ask(&wal, 8 * SEGMENT, false).recv_timeout(LIMIT).unwrap().unwrap();
-    let (pledger, pledged) = (Arc::downgrade(&wal), AtomicBool::new(false));
+    let (log, reserved) = (Arc::downgrade(&wal), AtomicBool::new(false));
     disk.set_hook(Some(Arc::new(move |_| {
-        if let Some(wal) = pledger.upgrade().filter(|_| !pledged.swap(true, Ordering::Relaxed)) {
-            wal.pledge(0, 8 * SEGMENT);
+        if let Some(wal) = log.upgrade().filter(|_| !reserved.swap(true, Ordering::Relaxed)) {
+            wal.reserve_for_undo(0, 8 * SEGMENT);
         }
     })));
     ask(&wal, 16 * SEGMENT, false).recv_timeout(LIMIT).unwrap().unwrap();
@@ -114,23 +114,23 @@ fn late_pledge_leaves_no_request_waiting() {
     wal.shutdown();
 }
 
-/// Invariant 1: pledged space is available to its owners only.
+/// Invariant 1: reserved space is available to its owners only.
 #[test]
-fn pledged_space_is_kept() {
+fn reserved_space_is_kept() {
     let disk = MemDisk::new();
     let wal = Wal::open(Arc::new(disk.clone()), config(), Lsn(0)).unwrap();
     wal.set_wait_for_space();
-    // With a pledge of two segments, two more are made ahead.
-    wal.pledge(0, 2 * SEGMENT);
+    // With two segments reserved for undo, two more are made ahead.
+    wal.reserve_for_undo(0, 2 * SEGMENT);
     ask(&wal, SEGMENT / 2, false).recv_timeout(LIMIT).unwrap().unwrap();
     disk.set_capacity(disk.used());
     until_refused(&wal);
-    let pledged = wal.appended();
-    while wal.appended().0 < pledged.0 + 2 * SEGMENT {
+    let before = wal.appended();
+    while wal.appended().0 < before.0 + 2 * SEGMENT {
         wal.append(&[&[3; 1000]]);
     }
     wal.wait_durable(wal.appended()).unwrap();
-    wal.pledge(2 * SEGMENT, 0);
+    wal.reserve_for_undo(2 * SEGMENT, 0);
     wal.shutdown();
     assert_eq!(wal.failed(), None);
 }
