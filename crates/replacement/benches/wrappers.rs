@@ -13,7 +13,9 @@
 mod replay;
 
 use clearway_latch::lockstat;
-use clearway_replacement::{Batched, PolicyKind, QUEUE, Replacement, ReplacementKind, WrapperKind};
+use clearway_replacement::{
+    Batched, PolicyKind, Prefetching, QUEUE, Replacement, ReplacementKind, WrapperKind,
+};
 use clearway_types::FrameId;
 use replay::page;
 use std::hint::black_box;
@@ -187,7 +189,8 @@ fn ratios(longest: usize) {
                 replay::hit_percent(kind, figure.frames, &trace, threads)
             });
             let fixed = [64, 128].map(|threads| {
-                let pages = Batched::new(policy.build(figure.frames), figure.frames, false);
+                let pages =
+                    Batched::new(policy.build(figure.frames), figure.frames, Prefetching::Off);
                 trace.hit_percent(replay::misses(&pages, figure.frames, &trace, threads))
             });
             let [a, b] = ours;

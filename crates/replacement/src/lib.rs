@@ -21,8 +21,8 @@ pub use policy::{
     Sketch, TinyLfuParameters, TwoQ, Uses, WTinyLfu,
 };
 pub use shared::{
-    Batched, ClockSweep, Combining, Locked, Multilist, MultilistKind, Prefetched, QUEUE,
-    Replacement, ReplacementFactory, ReplacementKind, THRESHOLD, UseCounted, UseCountedKind,
+    Batched, ClockSweep, Combining, Locked, Multilist, MultilistKind, Prefetched, Prefetching,
+    QUEUE, Replacement, ReplacementFactory, ReplacementKind, THRESHOLD, UseCounted, UseCountedKind,
     WrapperKind,
 };
 

@@ -2,8 +2,8 @@
 
 use crate::simulator::{Blocks, Called, System, Wrap};
 use clearway_replacement::{
-    Batched, ClockSweep, PolicyKind, QUEUE, Replacement, ReplacementFactory, ReplacementKind,
-    THRESHOLD, WrapperKind,
+    Batched, ClockSweep, PolicyKind, Prefetching, QUEUE, Replacement, ReplacementFactory,
+    ReplacementKind, THRESHOLD, WrapperKind,
 };
 
 /// A policy and how threads share it.
@@ -124,8 +124,12 @@ const fn sized<const S: u32, const T: u32>() -> Sized {
     Sized {
         queue: S,
         threshold: T,
-        wrap: |policy, frames| Box::new(Batched::with_sizes(policy, frames, false, S, T)),
-        build: |frames| Box::new(Batched::with_sizes(POLICY.build(frames), frames, false, S, T)),
+        wrap: |policy, frames| {
+            Box::new(Batched::with_sizes(policy, frames, Prefetching::Off, S, T))
+        },
+        build: |frames| {
+            Box::new(Batched::with_sizes(POLICY.build(frames), frames, Prefetching::Off, S, T))
+        },
     }
 }
 

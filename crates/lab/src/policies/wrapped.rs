@@ -11,7 +11,8 @@ use super::cases::Case;
 use clearway_harness::Res;
 use clearway_latch::conformance::as_thread;
 use clearway_replacement::{
-    Batched, PolicyKind, Probe, QUEUE, Replacement, ReplacementKind, UseCountedKind, WrapperKind,
+    Batched, PolicyKind, Prefetching, Probe, QUEUE, Replacement, ReplacementKind, UseCountedKind,
+    WrapperKind,
 };
 use clearway_types::{FrameId, PageId};
 use std::fmt;
@@ -70,7 +71,7 @@ impl Sharing {
             Self::Full => Some(Box::new(Batched::with_sizes(
                 policy.build(frames),
                 frames,
-                false,
+                Prefetching::Off,
                 QUEUE,
                 QUEUE,
             ))),

@@ -2,7 +2,9 @@
 
 use super::costs::Costs;
 use super::*;
-use clearway_replacement::{Batched, ClockSweep, MultilistKind, QUEUE, THRESHOLD, WrapperKind};
+use clearway_replacement::{
+    Batched, ClockSweep, MultilistKind, Prefetching, QUEUE, THRESHOLD, WrapperKind,
+};
 
 const COSTS: Costs = Costs {
     work_ns: 1_000.0,
@@ -41,7 +43,7 @@ const LOCKED: System = System {
 };
 const BATCHED: System = System {
     called: Called::Wrapped(PolicyKind::Lru, |policy, frames| {
-        Box::new(Batched::with_sizes(policy, frames, false, 16, 8))
+        Box::new(Batched::with_sizes(policy, frames, Prefetching::Off, 16, 8))
     }),
     blocks: Blocks::Full { queue: 16, threshold: 8 },
     prefetches: false,

@@ -79,10 +79,19 @@ impl Queue {
     }
 }
 
+/// Whether a commit first prefetches what it will touch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prefetching {
+    /// No.
+    Off,
+    /// Yes.
+    On,
+}
+
 impl Batched {
     /// Wraps a policy of `frames` frames, with the source's S and T.
-    pub fn new(policy: Box<dyn Policy>, frames: u32, prefetch: bool) -> Self {
-        Self::with_sizes(policy, frames, prefetch, QUEUE, THRESHOLD)
+    pub fn new(policy: Box<dyn Policy>, frames: u32, prefetching: Prefetching) -> Self {
+        Self::with_sizes(policy, frames, prefetching, QUEUE, THRESHOLD)
     }
 
     /// Wraps a policy of `frames` frames. `queue` is S and `threshold` is T: each at least 1, and T
@@ -90,14 +99,15 @@ impl Batched {
     pub fn with_sizes(
         policy: Box<dyn Policy>,
         frames: u32,
-        prefetch: bool,
+        prefetching: Prefetching,
         queue: u32,
         threshold: u32,
     ) -> Self {
         let queue = queue.max(1);
         let policy = Tagged::new(policy, frames);
         Self(Arc::new(Shared {
-            prefetcher: prefetch.then(|| Prefetcher::new(policy.footprint())),
+            prefetcher: (prefetching == Prefetching::On)
+                .then(|| Prefetcher::new(policy.footprint())),
             queues: PerThread::new(move || Queue::new(queue)),
             policy: Latch::new(&POLICY, policy),
             threshold: threshold.clamp(1, queue),

@@ -37,7 +37,7 @@ mod tagged;
 mod tests;
 mod use_counted;
 
-pub use batched::{Batched, QUEUE, THRESHOLD};
+pub use batched::{Batched, Prefetching, QUEUE, THRESHOLD};
 pub use clock_sweep::ClockSweep;
 pub use combining::Combining;
 pub use locked::Locked;
@@ -106,8 +106,8 @@ impl WrapperKind {
             Self::Combining => Box::new(Combining::new(policy, frames)),
             Self::Locked => Box::new(Locked::new(policy)),
             Self::Prefetched => Box::new(Prefetched::new(policy)),
-            Self::Batched => Box::new(Batched::new(policy, frames, false)),
-            Self::BatchedPrefetched => Box::new(Batched::new(policy, frames, true)),
+            Self::Batched => Box::new(Batched::new(policy, frames, Prefetching::Off)),
+            Self::BatchedPrefetched => Box::new(Batched::new(policy, frames, Prefetching::On)),
         }
     }
 

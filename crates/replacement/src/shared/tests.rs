@@ -132,7 +132,7 @@ fn names_parse_to_their_kinds() {
 #[test]
 fn queue_is_committed_at_its_threshold_in_order() {
     let recorder = Recorder::default();
-    let pages = Batched::with_sizes(Box::new(recorder.clone()), 8, true, 4, 3);
+    let pages = Batched::with_sizes(Box::new(recorder.clone()), 8, Prefetching::On, 4, 3);
     (0..8).for_each(|f| pages.miss(FrameId(f), page(f)));
     let hit = |frame| pages.hit(FrameId(frame), page(frame));
     hit(5);
@@ -162,7 +162,7 @@ fn queue_is_committed_at_its_threshold_in_order() {
 #[test]
 fn hits_from_t_on_retry_a_taken_latch() {
     let recorder = Recorder::default();
-    let pages = Batched::with_sizes(Box::new(recorder.clone()), 8, false, 4, 2);
+    let pages = Batched::with_sizes(Box::new(recorder.clone()), 8, Prefetching::Off, 4, 2);
     (0..8).for_each(|f| pages.miss(FrameId(f), page(f)));
     let hit = |frame| as_thread(1, || pages.hit(FrameId(frame), page(frame)));
     pages.evict(None, &mut |_| {
@@ -178,7 +178,7 @@ fn hits_from_t_on_retry_a_taken_latch() {
 #[test]
 fn threads_fill_only_their_own_queues() {
     let recorder = Recorder::default();
-    let pages = Batched::with_sizes(Box::new(recorder.clone()), 8, false, 2, 2);
+    let pages = Batched::with_sizes(Box::new(recorder.clone()), 8, Prefetching::Off, 2, 2);
     (0..8).for_each(|f| pages.miss(FrameId(f), page(f)));
     (0..100).for_each(|thread| as_thread(thread, || pages.hit(FrameId(1), page(1))));
     assert_eq!(recorder.hits().len(), 0);

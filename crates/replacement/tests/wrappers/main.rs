@@ -6,7 +6,8 @@
 mod replay;
 
 use clearway_replacement::{
-    Batched, Multilist, MultilistKind, PolicyKind, ReplacementKind, UseCountedKind, WrapperKind,
+    Batched, Multilist, MultilistKind, PolicyKind, Prefetching, ReplacementKind, UseCountedKind,
+    WrapperKind,
 };
 use clearway_traces::Trace;
 use std::io::Write;
@@ -107,7 +108,7 @@ fn fixed_queue_loses_hits_with_many_threads() {
         1,
     );
     for threads in THREADS {
-        let batched = Batched::new(PolicyKind::Lru.build(400), 400, false);
+        let batched = Batched::new(PolicyKind::Lru.build(400), 400, Prefetching::Off);
         let fixed = trace.hit_percent(replay::misses(&batched, 400, &trace, threads));
         let ours = replay::hit_percent(
             ReplacementKind::Wrapped(PolicyKind::Lru, WrapperKind::default()),
