@@ -1,224 +1,93 @@
-//! A cache of integers around a policy: the minimum needed to compare a policy with cache crates.
+//! The buffer pool as a cache of integers: an entry is a page of the pool, with the value behind
+//! its header.
 //!
-//! The hash table chains through the frames, like the pool's. Lookups take no latch; changes take
-//! the latch of one shard of the buckets. A frame holds a key and a value of 8 bytes each. The
-//! policy is notified of every hit and miss, and chooses a victim if no frame is free. This code is
-//! the same for every policy and wrapper.
-//!
-//! # Invariants
-//! 1. A frame is in exactly one place: the free list, the thread that fills it, or the chain of its
-//!    key's bucket. A key is in at most one frame.
-//! 2. A frame's version is odd while the frame is in no chain, and differs for every key the frame
-//!    has held. Data read between two equal, even versions is consistent.
-//!
-//! # Locking
-//! The policy's latch, if it has one, is acquired before a shard's latch. The free list's latch is
-//! acquired alone.
-//!
-//! Source: the page table of `clearway-buffer`; sequence locks (Boehm, MSPC 2012).
+//! A lookup is [`Pool::read_optimistic`]: the pool's page table and its replacement. An insertion
+//! is [`Pool::create`]. No page is marked as changed, so the pool neither reads nor writes a page, and
+//! there is no disk. As always in the pool, one more thread evicts pages ahead of need. It keeps up
+//! to an eighth of the frames free, at most 2,048, so the pool holds fewer entries than it has
+//! frames.
 
-use clearway_latch::{CachePadded, Latched, ParkLatch};
-use clearway_replacement::{Probe, Replacement, ReplacementKind};
-use clearway_types::{FrameId, PageId};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-
-/// Number of bucket shards; each has a latch.
-const SHARDS: usize = 64;
-/// A lookup gives up after this many steps, since concurrent changes can lead it astray. A miss is
-/// confirmed under the latch.
-const CHAIN_LIMIT: usize = 32;
-const END: u32 = u32::MAX;
-/// Marks an empty frame; no key is this large.
-const NONE: u64 = u64::MAX;
+use clearway_buffer::{
+    FileSpace, HEADER, MissingPage, NoLog, PAGE_SIZE, PageError, PageIo, Place, Pool, PoolConfig,
+};
+use clearway_env::IoPool;
+use clearway_harness::Res;
+use clearway_replacement::ReplacementKind;
+use clearway_types::PageId;
+use std::io;
+use std::sync::Arc;
 
 /// A cache of fixed capacity.
-pub struct Cache {
-    frames: Box<[Frame]>,
-    buckets: Box<[AtomicU32]>,
-    shift: u32,
-    shards: Box<[CachePadded<Latched<(), ParkLatch>>]>,
-    replacement: Box<dyn Replacement>,
-    free: Latched<Vec<FrameId>, ParkLatch>,
-    /// Length of `free`; saves taking its latch when it is empty.
-    free_count: CachePadded<AtomicU32>,
-}
-
-#[repr(align(32))]
-struct Frame {
-    version: AtomicU32,
-    next: AtomicU32,
-    key: AtomicU64,
-    value: AtomicU64,
-}
-
-impl Frame {
-    /// Returns the value if the frame holds `key` throughout the read.
-    #[inline]
-    fn value_of(&self, key: u64) -> Option<u64> {
-        // Acquire: pairs with the Release in `publish`. Key and value are at least as new as the
-        // version.
-        let version = self.version.load(Ordering::Acquire);
-        if version & 1 == 1 || self.key.load(Ordering::Relaxed) != key {
-            return None;
-        }
-        let value = self.value.load(Ordering::Relaxed);
-        // Pairs with the fence in `clear`: if the value belonged to a later key, the version has
-        // changed.
-        fence(Ordering::Acquire);
-        (self.version.load(Ordering::Relaxed) == version).then_some(value)
-    }
-
-    /// Empties the frame. Requires the chain's latch.
-    fn clear(&self) {
-        // Relaxed: only the holder of the chain's latch and the frame's owner change it.
-        let version = self.version.load(Ordering::Relaxed);
-        self.version.store(version | 1, Ordering::Relaxed);
-        // Release: pairs with the fence in `value_of`. A reader that sees a later write to this
-        // frame sees the odd version.
-        fence(Ordering::Release);
-        self.key.store(NONE, Ordering::Relaxed);
-    }
-
-    /// Fills the frame. Requires ownership of the frame, before it is linked.
-    fn publish(&self, key: u64, value: u64) {
-        // Relaxed: published by the Release below.
-        self.key.store(key, Ordering::Relaxed);
-        self.value.store(value, Ordering::Relaxed);
-        let version = self.version.load(Ordering::Relaxed);
-        // Release: pairs with the Acquire in `value_of`.
-        self.version.store(version.wrapping_add(1), Ordering::Release);
-    }
-}
+pub struct Cache(Arc<Pool>);
 
 impl Cache {
-    /// Creates a cache of `capacity` keys with this replacement.
-    pub fn new(capacity: u32, kind: ReplacementKind) -> Self {
-        let frame = |_| Frame {
-            version: AtomicU32::new(1),
-            next: AtomicU32::new(END),
-            key: AtomicU64::new(NONE),
-            value: AtomicU64::new(0),
+    /// Creates a pool of `frames` frames with this replacement.
+    pub fn new(frames: u32, replacement: ReplacementKind) -> Res<Self> {
+        let config = PoolConfig { frames, replacement, ..PoolConfig::default() };
+        let create = || {
+            let io_pool = Arc::new(IoPool::new(1, "cache-io")?);
+            Pool::new(config, Arc::new(NoDisk), Arc::new(NoLog), io_pool)
         };
-        let buckets = (capacity as usize * 2).next_power_of_two().max(SHARDS);
-        Self {
-            frames: (0..capacity).map(frame).collect(),
-            buckets: (0..buckets).map(|_| AtomicU32::new(END)).collect(),
-            shift: 64 - buckets.trailing_zeros(),
-            shards: (0..SHARDS).map(|_| CachePadded::new(Latched::new(()))).collect(),
-            replacement: kind.build(capacity),
-            free: Latched::new((0..capacity).rev().map(FrameId).collect()),
-            free_count: CachePadded::new(AtomicU32::new(capacity)),
-        }
+        create().map(Self).map_err(|why: io::Error| format!("cannot start the pool: {why}"))
     }
 
     /// Returns the value of a cached key.
     #[inline]
     pub fn get(&self, key: u64) -> Option<u64> {
-        // Acquire, here and below: pairs with the Release stores of the link in `insert` and
-        // `take`.
-        let mut at = self.buckets[self.bucket(key)].load(Ordering::Acquire);
-        for _ in 0..CHAIN_LIMIT {
-            let frame = self.frames.get(at as usize)?;
-            if let Some(value) = frame.value_of(key) {
-                self.replacement.hit(FrameId(at), PageId::from_u64(key));
-                return Some(value);
-            }
-            // Acquire: pairs as above.
-            at = frame.next.load(Ordering::Acquire);
-        }
-        None
+        let value = self.0.read_optimistic(PageId::from_u64(key), |page| page.array(HEADER));
+        value.ok().flatten().map(u64::from_le_bytes)
     }
 
-    /// Inserts a key unless it is already cached.
+    /// Inserts a key, or replaces its value.
+    ///
+    /// # Panics
+    /// If the pool has failed.
     pub fn insert(&self, key: u64, value: u64) {
-        let frame = self.frame_for(key);
-        let (id, frame) = (frame, &self.frames[frame.0 as usize]);
-        let bucket = self.bucket(key);
-        let latch = self.shards[bucket % SHARDS].lock();
-        if self.is_linked(bucket, key) {
-            drop(latch);
-            self.give_back(id);
-            return;
-        }
-        frame.publish(key, value);
-        let bucket = &self.buckets[bucket];
-        // Relaxed load: only changed under the latch. Release stores: pair with the Acquire loads
-        // in `get`.
-        frame.next.store(bucket.load(Ordering::Relaxed), Ordering::Release);
-        bucket.store(id.0, Ordering::Release);
-        drop(latch);
-        self.replacement.miss(id, PageId::from_u64(key));
-    }
-
-    #[inline]
-    fn bucket(&self, key: u64) -> usize {
-        (PageId::from_u64(key).hash_bits() >> self.shift) as usize
-    }
-
-    /// Returns true if the key is in its chain. Requires the chain's latch.
-    fn is_linked(&self, bucket: usize, key: u64) -> bool {
-        // Relaxed, here and in `take`: this chain only changes under the latch that the caller
-        // holds.
-        let mut at = self.buckets[bucket].load(Ordering::Relaxed);
-        while let Some(frame) = self.frames.get(at as usize) {
-            if frame.key.load(Ordering::Relaxed) == key {
-                return true;
+        while let Err(missing) = self.try_insert(key, value) {
+            // Holds the promise of a free frame during the next attempt.
+            let _held = match self.0.fetch_blocking(missing) {
+                Ok(pin) => pin,
+                Err(why) => panic!("the pool has no free frame: {why}"),
+            };
+            if self.try_insert(key, value).is_ok() {
+                return;
             }
-            at = frame.next.load(Ordering::Relaxed);
-        }
-        false
-    }
-
-    /// Unlinks a proposed frame from its chain. Skips a frame that is no longer linked: policies
-    /// without a latch can propose it to two threads.
-    fn take(&self, id: FrameId) -> Probe {
-        let frame = &self.frames[id.0 as usize];
-        let key = frame.key.load(Ordering::Relaxed);
-        if key == NONE {
-            return Probe::Skip;
-        }
-        let bucket = self.bucket(key);
-        let _latch = self.shards[bucket % SHARDS].lock();
-        if frame.key.load(Ordering::Relaxed) != key {
-            return Probe::Skip;
-        }
-        let mut link = &self.buckets[bucket];
-        loop {
-            let at = link.load(Ordering::Relaxed);
-            assert!(at != END, "a frame that holds a key is not in its chain");
-            let next = &self.frames[at as usize].next;
-            if at == id.0 {
-                // Release: pairs with the Acquire in `get`.
-                link.store(next.load(Ordering::Relaxed), Ordering::Release);
-                frame.clear();
-                return Probe::Take;
-            }
-            link = next;
         }
     }
 
-    /// Returns a frame owned by the caller.
-    fn frame_for(&self, key: u64) -> FrameId {
-        loop {
-            // Relaxed: a hint.
-            if self.free_count.load(Ordering::Relaxed) > 0
-                && let Some(frame) = self.free.lock().pop()
-            {
-                self.free_count.fetch_sub(1, Ordering::Relaxed);
-                return frame;
-            }
-            let incoming = Some(PageId::from_u64(key));
-            if let Some(frame) = self.replacement.evict(incoming, &mut |frame| self.take(frame)) {
-                return frame;
-            }
-            // Every frame is being filled by some thread.
-            std::thread::yield_now();
-        }
+    fn try_insert(&self, key: u64, value: u64) -> Result<(), MissingPage> {
+        let mut page = self.0.create(PageId::from_u64(key), FileSpace::Usual)?;
+        page[HEADER..][..size_of::<u64>()].copy_from_slice(&value.to_le_bytes());
+        Ok(())
     }
+}
 
-    fn give_back(&self, frame: FrameId) {
-        self.free.lock().push(frame);
-        self.free_count.fetch_add(1, Ordering::Relaxed);
+/// The disk of a pool that neither reads nor writes.
+struct NoDisk;
+
+impl PageIo for NoDisk {
+    fn file(&self, _: PageId) -> Arc<str> {
+        "no disk".into()
+    }
+    fn place(&self, id: PageId) -> Result<Place, PageError> {
+        Err(PageError::NoFile(id))
+    }
+    fn accept(
+        &self,
+        id: PageId,
+        _: &mut [u8; PAGE_SIZE],
+        _: io::Result<usize>,
+    ) -> Result<(), PageError> {
+        Err(PageError::NoFile(id))
+    }
+    fn write(&self, pages: &[(PageId, &[u8; PAGE_SIZE])]) -> Result<(), PageError> {
+        pages.first().map_or(Ok(()), |(id, _)| Err(PageError::NoFile(*id)))
+    }
+    fn sync(&self) -> Result<(), PageError> {
+        Ok(())
+    }
+    fn restore_torn(&self) -> Result<usize, PageError> {
+        Ok(0)
     }
 }
 
@@ -227,9 +96,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn caches_hold_exactly_their_capacity() {
+    fn every_replacement_evicts_and_hits() {
         for kind in ReplacementKind::all() {
-            let cache = Cache::new(64, kind);
+            let cache = Cache::new(64, kind).unwrap();
             let mut hits = 0;
             for access in 0..20_000_u64 {
                 let key = (access * access) % 251;
@@ -241,38 +110,29 @@ mod tests {
                     None => cache.insert(key, !key),
                 }
             }
-            let there = (0..251).filter(|key| cache.get(*key).is_some()).count();
-            assert_eq!(there, 64, "{kind}");
+            let cached = (0..251).filter(|key| cache.get(*key).is_some()).count();
+            assert!((32..=64).contains(&cached), "{kind}: {cached}");
             assert!(hits > 0, "{kind}");
         }
     }
 
-    /// Invariant 2: threads that insert the same few keys never see another key's value and lose no
-    /// frame.
     #[test]
-    fn threads_read_consistent_frames_and_lose_none() {
-        for kind in ReplacementKind::all() {
-            let cache = Cache::new(16, kind);
-            std::thread::scope(|scope| {
-                for thread in 0..4_u64 {
-                    let cache = &cache;
-                    scope.spawn(move || {
-                        let mut x = thread + 1;
-                        for _ in 0..5_000 {
-                            x = x
-                                .wrapping_mul(6_364_136_223_846_793_005)
-                                .wrapping_add(1_442_695_040_888_963_407);
-                            let key = (x >> 33) % 40;
-                            match cache.get(key) {
-                                Some(value) => assert_eq!(value, !key, "{kind}"),
-                                None => cache.insert(key, !key),
-                            }
+    fn threads_that_insert_the_same_keys_read_their_values() {
+        let cache = Cache::new(16, ReplacementKind::default()).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let cache = &cache;
+                scope.spawn(move || {
+                    let mut random = clearway_testkit::Rng::new(thread);
+                    for _ in 0..5_000 {
+                        let key = random.below(40);
+                        match cache.get(key) {
+                            Some(value) => assert_eq!(value, !key),
+                            None => cache.insert(key, !key),
                         }
-                    });
-                }
-            });
-            let linked = (0..40).filter(|key| cache.is_linked(cache.bucket(*key), *key)).count();
-            assert_eq!(linked + cache.free.lock().len(), 16, "{kind}");
-        }
+                    }
+                });
+            }
+        });
     }
 }

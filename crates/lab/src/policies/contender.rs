@@ -1,10 +1,12 @@
-//! The caches under test: policies in wrappers inside a [`Cache`], and the caches of three crates.
+//! The caches under test: the buffer pool with each replacement ([`Cache`]), and the caches of
+//! three crates.
 //!
-//! All have the same capacity in entries of weight 1, with keys and values of 8 bytes. All use the
-//! same hash function, except [`Cache`], which hashes like the pool. Otherwise the crates use their
-//! defaults for shards and policies.
+//! All have the same capacity in entries of weight 1, with keys and values of 8 bytes; the pool has
+//! that many frames. The crates use the same hash function. Otherwise they use their defaults for
+//! shards and policies.
 
 use super::cache::Cache;
+use clearway_harness::Res;
 use clearway_replacement::ReplacementKind;
 use hashbrown::DefaultHashBuilder;
 use std::fmt;
@@ -66,7 +68,7 @@ impl SharedCache for Foyer {
 /// A cache under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contender {
-    /// A policy in a wrapper.
+    /// The pool with this replacement.
     Ours(ReplacementKind),
     /// quick_cache.
     QuickCache,
@@ -89,10 +91,10 @@ pub trait CacheTask {
 
 impl Contender {
     /// Creates an empty cache of this capacity and runs the operation on it.
-    pub fn with_new<U: CacheTask>(self, capacity: u32, used: U) -> U::Outcome {
+    pub fn with_new<U: CacheTask>(self, capacity: u32, used: U) -> Res<U::Outcome> {
         let entries = capacity as usize;
-        match self {
-            Self::Ours(kind) => used.with(&Cache::new(capacity, kind)),
+        Ok(match self {
+            Self::Ours(kind) => used.with(&Cache::new(capacity, kind)?),
             Self::QuickCache => {
                 let hash = DefaultHashBuilder::default();
                 let (weighter, lifecycle) = (quick_cache::UnitWeighter, Default::default());
@@ -107,7 +109,7 @@ impl Contender {
                 let cache: Foyer = builder.with_hash_builder(DefaultHashBuilder::default()).build();
                 used.with(&cache)
             }
-        }
+        })
     }
 }
 

@@ -1,8 +1,8 @@
-//! Replacement policies on traces of page accesses: their hit ratios, and the throughput of caches
-//! built from them.
+//! Replacement policies on traces of page accesses: their hit ratios, and the throughput of the
+//! buffer pool as a cache.
 //!
-//! [`alone`] replays a trace against a policy. [`race`] runs threads over a [`cache`] made of a
-//! policy, or over a crate's cache ([`contender`]).
+//! [`alone`] replays a trace against a policy. [`race`] runs threads over the pool with a policy
+//! ([`cache`]), or over a crate's cache ([`contender`]).
 
 mod alone;
 mod cache;
@@ -22,8 +22,8 @@ use clearway_replacement::ReplacementKind;
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "policies/traces",
-    about: "hit ratio of every policy on every trace, and its throughput as a cache, against quick_cache, moka and foyer",
-    question: "What hit ratio does each policy reach on published traces, compared with the optimum and with cache crates, and how fast are caches built from them with one and two threads?",
+    about: "hit ratio of every policy on every trace, and the throughput of the pool as a cache, against quick_cache, moka and foyer",
+    question: "What hit ratio does each policy reach on published traces, compared with the optimum and with cache crates, and how fast is the pool with them as a cache, with one and two threads?",
     source: "The policies' papers, cited in the source files. Hit ratios from an independent simulator; LIRS miss counts from its authors' program (Jiang, Zhang: LIRS, SIGMETRICS 2002, doi:10.1145/511334.511340); ARC ratios as printed (Megiddo, Modha: ARC, USENIX FAST 2003).",
     source_found: "LIRS misses 5,011 of 15,858 on multi1 at 1,000 pages, where LRU hits 48.23 %; on OLTP at 1,000 pages LRU hits 32.83 %, ARC 38.93 %, S3-FIFO 40.84 % and the optimum 53.61 %.",
     bars: &judge::BARS,
@@ -54,7 +54,7 @@ fn configuration(task: &Task, zipf: String) -> Configuration {
     let settings = [
         ("zipf", if task.options.quick { "small, like all generated traces".into() } else { zipf }),
         ("default", ReplacementKind::default().to_string()),
-        ("cache", "ours: a hash table chained through the frames, lookups without a latch, 64 latches for changes; keys and values of 8 bytes".into()),
+        ("cache", "ours: the buffer pool without a disk, an entry is a page of 8 KiB, optimistic reads; keys and values of 8 bytes".into()),
         ("crates", "quick_cache 0.7, moka 0.12 (sync), foyer-memory 0.22: defaults, the same hash function, weight 1, capacity in entries".into()),
         ("threads", "each takes the next 32 accesses of the trace; short traces are replayed several times".into()),
         ("repetitions", task.repetitions().to_string()),

@@ -48,6 +48,7 @@ impl Race<'_> {
     pub fn run(self, contender: Contender, frames: u32) -> Res<RunResult> {
         contender
             .with_new(frames, self)
+            .flatten()
             .map_err(|why| format!("{contender} on {}: {why}", self.trace.name))
     }
 
