@@ -75,6 +75,9 @@ static EXPERIMENTS: [Experiment; 24] = [
 /// Selects all experiments where a name is expected.
 const ALL: &str = "all";
 
+/// Columns of the help texts.
+const HELP_WIDTH: usize = 80;
+
 const EXIT_CODES: &str = "Exit codes:
   0  success; for bars: none is missed
   1  a run failed, or a file was refused
@@ -82,7 +85,11 @@ const EXIT_CODES: &str = "Exit codes:
   3  a bar is missed";
 
 #[derive(Parser)]
-#[command(about = "Experiments that measure Clearway and its peers", after_help = EXIT_CODES)]
+#[command(
+    about = "Experiments that measure Clearway and its peers",
+    max_term_width = HELP_WIDTH,
+    after_help = EXIT_CODES
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -306,6 +313,23 @@ mod tests {
         assert!(!names.contains(&ALL));
         for e in &EXPERIMENTS {
             assert!(![e.about, e.question, e.source, e.source_found].contains(&""), "{}", e.name);
+        }
+    }
+
+    #[test]
+    fn every_help_fits_80_columns() {
+        use clap::CommandFactory;
+        let mut cli = Cli::command();
+        cli.build();
+        let mut commands: Vec<_> = cli.get_subcommands().cloned().collect();
+        commands.push(cli);
+        for mut command in commands {
+            for help in [command.render_help(), command.render_long_help()] {
+                let wide = |line: &str| line.chars().count() > HELP_WIDTH;
+                let wide: Vec<String> =
+                    help.to_string().lines().filter(|line| wide(line)).map(str::to_owned).collect();
+                assert_eq!(wide, [""; 0], "{}", command.get_name());
+            }
         }
     }
 
