@@ -41,11 +41,11 @@ pub(crate) struct Operation {
     /// Identifies the completion.
     pub(crate) number: u64,
     pub(crate) fd: RawFd,
-    pub(crate) what: What,
+    pub(crate) kind: OperationKind,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum What {
+pub(crate) enum OperationKind {
     /// Completes when the descriptor is readable.
     Poll,
     /// Reads into the memory, or writes from it, `len` bytes at `offset` of the file. `buffer` is
@@ -56,18 +56,18 @@ pub(crate) enum What {
 impl Operation {
     pub(crate) fn entry(&self) -> squeue::Entry {
         let fd = Fd(self.fd);
-        let entry = match self.what {
-            What::Poll => opcode::PollAdd::new(fd, POLLIN).build(),
-            What::Transfer { write: false, memory, len, offset, buffer: None } => {
+        let entry = match self.kind {
+            OperationKind::Poll => opcode::PollAdd::new(fd, POLLIN).build(),
+            OperationKind::Transfer { write: false, memory, len, offset, buffer: None } => {
                 opcode::Read::new(fd, memory, len).offset(offset).build()
             }
-            What::Transfer { write: false, memory, len, offset, buffer: Some(buffer) } => {
+            OperationKind::Transfer { write: false, memory, len, offset, buffer: Some(buffer) } => {
                 opcode::ReadFixed::new(fd, memory, len, buffer).offset(offset).build()
             }
-            What::Transfer { write: true, memory, len, offset, buffer: None } => {
+            OperationKind::Transfer { write: true, memory, len, offset, buffer: None } => {
                 opcode::Write::new(fd, memory, len).offset(offset).build()
             }
-            What::Transfer { write: true, memory, len, offset, buffer: Some(buffer) } => {
+            OperationKind::Transfer { write: true, memory, len, offset, buffer: Some(buffer) } => {
                 opcode::WriteFixed::new(fd, memory, len, buffer).offset(offset).build()
             }
         };

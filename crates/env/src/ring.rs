@@ -39,7 +39,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::direct::Progress;
 use crate::disk::File;
 use crate::io_pool::{Failed, Read, ReadTarget, Write};
-use crate::kernel::{Kernel, Operation, What, make_ring};
+use crate::kernel::{Kernel, Operation, OperationKind, make_ring};
 use crate::memory::IoMemory;
 use crate::registered::{Limits, Table};
 
@@ -244,7 +244,7 @@ impl Flight {
         Some(Operation {
             number: slot as u64,
             fd,
-            what: What::Transfer { write, memory, len, offset, buffer },
+            kind: OperationKind::Transfer { write, memory, len, offset, buffer },
         })
     }
 
@@ -413,7 +413,7 @@ impl<K: Kernel> Driver<K> {
 
     fn arm_bell(&mut self) {
         let fd = self.shared.bell.as_raw_fd();
-        self.push(&Operation { number: BELL, fd, what: What::Poll });
+        self.push(&Operation { number: BELL, fd, kind: OperationKind::Poll });
     }
 
     fn reap(&mut self) {

@@ -8,7 +8,7 @@ use std::sync::{Mutex, OnceLock};
 use rustix::io::Errno;
 
 use super::*;
-use crate::kernel::What;
+use crate::kernel::OperationKind;
 use crate::test_files::Scratch;
 use crate::{ALIGN, Disk, Open, OsDisk, SeededEntropy, test_files};
 
@@ -63,7 +63,8 @@ impl FakeKernel {
         // SAFETY: the descriptor is open while the operation is in flight: its flight, or the
         // ring's, keeps the file.
         let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(operation.fd) };
-        let What::Transfer { write, memory, len, offset, buffer: _ } = operation.what else {
+        let OperationKind::Transfer { write, memory, len, offset, buffer: _ } = operation.kind
+        else {
             let mut count = [0; 8];
             // The eventfd is readable, so the poll has ended, if its counter is not zero. The
             // thread reads it again.
@@ -109,7 +110,7 @@ impl FakeKernel {
 
 impl Kernel for FakeKernel {
     unsafe fn push(&mut self, operation: &Operation) -> bool {
-        if let What::Transfer { memory, len, .. } = operation.what {
+        if let OperationKind::Transfer { memory, len, .. } = operation.kind {
             assert!(
                 !overlaps(&self.in_kernel, memory.addr(), len as usize),
                 "two operations in the same memory"
@@ -134,12 +135,14 @@ impl Kernel for FakeKernel {
         );
         self.finish_some();
         while completions > 0 && self.ready.is_empty() && self.deferred.is_empty() {
-            let transfers =
-                self.begun.iter().any(|operation| matches!(operation.what, What::Transfer { .. }));
+            let transfers = self
+                .begun
+                .iter()
+                .any(|operation| matches!(operation.kind, OperationKind::Transfer { .. }));
             let rung = self
                 .begun
                 .iter()
-                .any(|o| matches!(o.what, What::Poll) && self.carry_out(o).is_some());
+                .any(|o| matches!(o.kind, OperationKind::Poll) && self.carry_out(o).is_some());
             if !transfers && !rung {
                 *self.asleep.lock().unwrap() = true;
                 return Err(ErrorKind::Interrupted.into());

@@ -116,12 +116,16 @@ pub fn samples(comparison: &Comparison) -> Vec<Samples> {
     }
     let modes =
         Axis::names("protocol", QueryMode::ALL.iter().map(|m| m.name().to_owned()).collect());
-    let crowd = CLIENTS[CLIENTS.len() - 1];
+    let most_clients = CLIENTS[CLIENTS.len() - 1];
     let mode = |run: &Run| {
         let place = QueryMode::ALL.iter().position(|m| *m == run.mode)?;
-        (run.script == Script::SelectOnly && run.clients == crowd).then_some(place as f64)
+        (run.script == Script::SelectOnly && run.clients == most_clients).then_some(place as f64)
     };
-    samples.extend(comparison.samples(&format!("select-only, {crowd} clients"), &modes, mode));
+    samples.extend(comparison.samples(
+        &format!("select-only, {most_clients} clients"),
+        &modes,
+        mode,
+    ));
     samples
 }
 

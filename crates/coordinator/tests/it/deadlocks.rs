@@ -107,7 +107,7 @@ fn block_with_less_work_is_the_victim() {
 #[test]
 fn most_contended_partition_is_released_first() {
     let engine = open(&MemDisk::new(), 2, 2);
-    let (mut holder, mut crowd) = (Worker::new(&engine, 0), Worker::new(&engine, 1));
+    let (mut holder, mut waiters) = (Worker::new(&engine, 0), Worker::new(&engine, 1));
     let bank = Bank::create(&mut holder, 20, 100);
     for hot in [0, 1] {
         let here = |partition| (0..20).filter(move |id| Bank::home(*id, 2).0 == partition);
@@ -115,17 +115,17 @@ fn most_contended_partition_is_released_first() {
         holder.begin();
         wanted.iter().for_each(|id| drop(bank.add(&mut holder, *id, 1).unwrap()));
         let mut clients: Vec<Client> =
-            (1..=4).map(|session| Client::new(&mut crowd.port, session)).collect();
+            (1..=4).map(|session| Client::new(&mut waiters.port, session)).collect();
         for (client, id) in clients.iter_mut().zip(&wanted) {
-            let update = bank.adding(&mut crowd, *id, 1);
+            let update = bank.adding(&mut waiters, *id, 1);
             let step = client.start(&update, &Arc::new(Env::default()), serializable());
             assert!(matches!(step, Step::Pending));
         }
         let mut events = Vec::new();
-        crowd.port.poll(&mut events);
+        waiters.port.poll(&mut events);
         events.clear();
         holder.commit().unwrap();
-        crowd.port.poll(&mut events);
+        waiters.port.poll(&mut events);
         let order = events.iter().filter_map(|event| match event {
             Event::Continue { session } => Some(*session),
             Event::Durable(_) => None,
@@ -135,10 +135,10 @@ fn most_contended_partition_is_released_first() {
             assert!(matches!(client.resume(), Step::Done(Ok(_))));
             client.close();
         }
-        crowd.port.poll(&mut events);
+        waiters.port.poll(&mut events);
     }
     assert_eq!(bank.total(&mut holder), 20 * 100 + 16);
-    [holder, crowd].into_iter().for_each(Worker::close);
+    [holder, waiters].into_iter().for_each(Worker::close);
     engine.shutdown().unwrap();
 }
 

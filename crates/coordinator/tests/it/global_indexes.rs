@@ -354,7 +354,7 @@ impl Session {
 
 /// Runs one worker's sessions until they are done or the log has failed. Returns how many units
 /// committed and how many were refused.
-fn crowd(
+fn run_worker(
     engine: &Arc<Engine>,
     users: &Users,
     worker: u16,
@@ -390,10 +390,10 @@ fn crowd(
     counts
 }
 
-fn crowds(engine: &Arc<Engine>, users: &Users, rounds: u32, seed: u64) -> (u64, u64) {
+fn run_workers(engine: &Arc<Engine>, users: &Users, rounds: u32, seed: u64) -> (u64, u64) {
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..2)
-            .map(|worker| scope.spawn(move || crowd(engine, users, worker, 6, rounds, seed)))
+            .map(|worker| scope.spawn(move || run_worker(engine, users, worker, 6, rounds, seed)))
             .collect();
         let counts = threads.into_iter().map(|t| t.join().unwrap());
         counts.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
@@ -408,7 +408,7 @@ fn concurrent_sessions_create_no_duplicates() {
         let mut worker = Worker::new(&engine, 0);
         let users = Users::create(&mut worker, Distribution::Hash(vec![by]));
         worker.close();
-        let (committed, refused) = crowds(&engine, &users, 150, seed);
+        let (committed, refused) = run_workers(&engine, &users, 150, seed);
         assert!(
             committed > 100 && refused > 10,
             "seed {seed}: {committed} committed, {refused} refused"
@@ -437,7 +437,7 @@ fn rows_and_global_indexes_agree_after_a_crash() {
             .unwrap();
         let mut random = Random::new(seed);
         disk.fail_after(disk.operations() + 20 + random.below(400) as u64);
-        let (committed, _) = crowds(&engine, &users, 100_000, seed);
+        let (committed, _) = run_workers(&engine, &users, 100_000, seed);
         assert!(
             committed > 0 && engine.failed().is_some(),
             "seed {seed}: the disk failed while they worked"

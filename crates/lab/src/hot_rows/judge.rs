@@ -15,8 +15,8 @@ pub const NAMES: &[&str] = &[
     AGAINST[6].name,
     AGAINST[7].name,
     AGAINST[8].name,
-    CROWDS[0].name,
-    CROWDS[1].name,
+    SCALING[0].name,
+    SCALING[1].name,
     SCALE,
     AUTOCOMMIT,
     RETRIED_BARS[0].0,
@@ -79,7 +79,7 @@ const AGAINST: [Against; 9] = [
 ];
 
 /// Minimum rate with many clients, relative to the rate with few.
-struct Crowd {
+struct Scaling {
     name: &'static str,
     work: Work,
     many: u32,
@@ -87,15 +87,15 @@ struct Crowd {
     at_least: f64,
 }
 
-const CROWDS: [Crowd; 2] = [
-    Crowd {
+const SCALING: [Scaling; 2] = [
+    Scaling {
         name: "FOR UPDATE, then SET v in a block, 1,000 clients against 16",
         work: Work::ForUpdate,
         many: 1000,
         few: 16,
         at_least: 0.8,
     },
-    Crowd {
+    Scaling {
         name: "v + 1, then INSERT in a block, 500 clients against 100",
         work: Work::Increment,
         many: 500,
@@ -129,7 +129,7 @@ const fn against(name: &'static str, work: Work, clients: u32, at_least: f64) ->
 /// Returns true if a bar needs this case.
 pub fn needs(work: Work, clients: u32) -> bool {
     AGAINST.iter().any(|bar| (bar.work, bar.clients) == (work, clients))
-        || CROWDS.iter().any(|bar| bar.work == work && [bar.many, bar.few].contains(&clients))
+        || SCALING.iter().any(|bar| bar.work == work && [bar.many, bar.few].contains(&clients))
         || (work, clients) == (Work::Autocommit, AUTOCOMMIT_CLIENTS)
         || wants_scale(work, clients)
 }
@@ -152,7 +152,7 @@ pub fn bars(cases: &[Case]) -> Vec<Bar> {
         let rate = |contender, name| reading(bar.work, bar.clients, contender, &RATE, name);
         ratio(bar.name, bar.at_least, rate(0, CLEARWAY), rate(1, POSTGRES))
     });
-    let crowds = CROWDS.iter().map(|bar| {
+    let scaling = SCALING.iter().map(|bar| {
         let of = |clients| reading(bar.work, clients, 0, &RATE, &format!("{clients} clients"));
         ratio(bar.name, bar.at_least, of(bar.many), of(bar.few))
     });
@@ -174,7 +174,7 @@ pub fn bars(cases: &[Case]) -> Vec<Bar> {
         };
         Some(Bar { name: (*name).into(), outcome })
     });
-    against.chain(crowds).chain([scale, autocommit]).chain(retried).flatten().collect()
+    against.chain(scaling).chain([scale, autocommit]).chain(retried).flatten().collect()
 }
 
 #[cfg(test)]
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(verdict(&bars, AGAINST[0].name), Some(Verdict::Ok));
         assert_eq!(verdict(&bars, AGAINST[1].name), None, "its case was not run");
         assert_eq!(
-            verdict(&bars, CROWDS[0].name),
+            verdict(&bars, SCALING[0].name),
             Some(Verdict::Short),
             "0.797 of the rate with 16"
         );

@@ -1,7 +1,7 @@
 //! One run on one server, and its measurements.
 
 use super::chains::{self, Chains};
-use super::crowd::{self, Load};
+use super::clients::{self, Load};
 use super::work;
 use crate::contention;
 use clearway_harness::client::PgClient;
@@ -87,8 +87,8 @@ impl Contender {
         let replays_before = self.replays()?;
         let cpu_before = cpu::used(self.server.id());
         let (report, chains) = match self.reports_waits {
-            true => chains::watch(endpoint, || crowd::run(endpoint, load))?,
-            false => (crowd::run(endpoint, load)?, Chains::UNKNOWN),
+            true => chains::watch(endpoint, || clients::run(endpoint, load))?,
+            false => (clients::run(endpoint, load)?, Chains::UNKNOWN),
         };
         let used = cpu_before
             .zip(cpu::used(self.server.id()))

@@ -1,12 +1,12 @@
 //! Hot rows: transactions that contend for the same rows, with 1 to 1,000 clients, on Clearway and
 //! on PostgreSQL.
 //!
-//! [`session`] is a connection and [`crowd`] drives many of them. [`work`] defines the transactions
-//! and checks their effects. [`measure`] runs them on a server, [`chains`] samples the server in
-//! the meantime, and [`judge`] holds the bars.
+//! [`session`] is a connection and [`clients`] drives many of them. [`work`] defines the
+//! transactions and checks their effects. [`measure`] runs them on a server, [`chains`] samples the
+//! server in the meantime, and [`judge`] holds the bars.
 
 mod chains;
-mod crowd;
+mod clients;
 mod judge;
 mod measure;
 mod session;
@@ -21,7 +21,7 @@ use crate::result::{Axis, Configuration, Findings, Point, Samples, Series};
 use crate::rival::{Sizes, missing_postgres, postgres, postgres_version};
 use crate::table::{Cell, Column, Table};
 use clearway_harness::Res;
-use crowd::{Load, Until};
+use clients::{Load, Until};
 use measure::{Contender, Sample};
 use std::time::Duration;
 use work::Work;

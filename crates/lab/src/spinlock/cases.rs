@@ -27,7 +27,7 @@ pub const SECTIONS: [Section; 4] = [
 /// Thread counts, for tables and charts.
 pub const THREADS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 /// Thread counts above the number of cores, for the bars.
-pub const CROWDS: [usize; 3] = [8, 16, 64];
+pub const MORE_THREADS: [usize; 3] = [8, 16, 64];
 const QUICK_THREADS: [usize; 3] = [1, 2, 8];
 
 /// Turns per repetition; every latch has one round per turn. If threads share cores there is only
@@ -67,7 +67,7 @@ impl Case {
         match self.threads {
             1 => self.section == SECTIONS[0],
             2 => true,
-            threads => CROWDS.contains(&threads),
+            threads => MORE_THREADS.contains(&threads),
         }
     }
 }

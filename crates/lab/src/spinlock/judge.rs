@@ -1,6 +1,6 @@
 //! The bars of the engine's latch, judged against its peers of the same run.
 
-use super::cases::{CROWDS, Case, Cell, Figures, SECTIONS, Section};
+use super::cases::{Case, Cell, Figures, MORE_THREADS, SECTIONS, Section};
 use super::contender::{ENGINE, PARKING_LOT, SPINNING, STD};
 use crate::bars::{Bar, Bound, Outcome, Reading};
 
@@ -11,10 +11,9 @@ pub const ALONE: &str =
 pub const TWO: &str =
     "2 threads: throughput against the better of std and parking_lot, mean over the sections";
 /// More threads than cores, relative to two threads.
-pub const CROWDED: &str =
-    "8 to 64 threads: throughput against its own with 2, mean over the sections, the worst crowd";
+pub const MANY: &str = "8 to 64 threads: throughput against its own with 2, mean over the sections, the worst thread count";
 /// More threads than cores, against the peers.
-pub const CROWDED_PEERS: &str = "8 to 64 threads: throughput against the better of std and parking_lot, mean over the sections, the worst crowd";
+pub const MANY_PEERS: &str = "8 to 64 threads: throughput against the better of std and parking_lot, mean over the sections, the worst thread count";
 /// The longest waits.
 pub const WAITS: &str =
     "2 to 64 threads: p99.9 wait against the better of std and parking_lot, mean over the cases";
@@ -32,7 +31,7 @@ impl Measured<'_> {
 
     /// Returns a latch's throughput with this many threads over that with two, as a mean over the
     /// sections.
-    pub fn crowded(&self, latch: &str, threads: usize) -> Option<f64> {
+    pub fn against_its_two(&self, latch: &str, threads: usize) -> Option<f64> {
         mean(SECTIONS.iter().map(|section| {
             let rate = |threads| self.of(latch, &Case { section: *section, threads }, |f| f.rate);
             Some(rate(threads)? / rate(2)?)
@@ -88,8 +87,9 @@ impl Measured<'_> {
     fn worst_own(&self) -> Option<Reading> {
         let rate =
             |section: Section, threads| self.of(ENGINE, &Case { section, threads }, |f| f.rate);
-        let cases =
-            self.crowds().flat_map(|threads| SECTIONS.map(|section| Case { section, threads }));
+        let cases = self
+            .more_threads()
+            .flat_map(|threads| SECTIONS.map(|section| Case { section, threads }));
         let ratios = cases.filter_map(|case| {
             let two = rate(case.section, 2)?;
             Some((case, rate(case.section, case.threads)? / two))
@@ -98,14 +98,16 @@ impl Measured<'_> {
         Some(Reading::new(&format!("worst cell: {}", case.name()), ratio, "of its 2", 2))
     }
 
-    /// Returns the crowds that were measured.
-    pub fn crowds(&self) -> impl Iterator<Item = usize> {
-        CROWDS.into_iter().filter(|crowd| self.0.iter().any(|cell| cell.case.threads == *crowd))
+    /// Returns the thread counts above the number of cores that were measured.
+    pub fn more_threads(&self) -> impl Iterator<Item = usize> {
+        MORE_THREADS
+            .into_iter()
+            .filter(|threads| self.0.iter().any(|cell| cell.case.threads == *threads))
     }
 
     /// Returns the bars whose cases were run.
     pub fn bars(&self) -> Vec<Bar> {
-        [self.alone(), self.two(), self.own_peak(), self.crowd(), self.waits()]
+        [self.alone(), self.two(), self.own_peak(), self.many_peers(), self.waits()]
             .into_iter()
             .flatten()
             .collect()
@@ -130,26 +132,29 @@ impl Measured<'_> {
     }
 
     fn own_peak(&self) -> Option<Bar> {
-        let kept = |latch: &'static str| self.crowds().map(move |crowd| self.crowded(latch, crowd));
-        let worst = least(kept(ENGINE))?;
-        let reading = |latch: &str, (crowd, value): (usize, Option<f64>)| {
-            Some(Reading::new(&format!("{latch} with {crowd}"), value?, "of its 2", 2))
+        let kept = |latch: &'static str| {
+            self.more_threads().map(move |threads| self.against_its_two(latch, threads))
         };
-        let ours = self.crowds().zip(kept(ENGINE)).filter_map(|x| reading(ENGINE, x));
-        let spinning = self.crowds().zip(kept(SPINNING)).filter_map(|x| reading(SPINNING, x));
+        let worst = least(kept(ENGINE))?;
+        let reading = |latch: &str, (threads, value): (usize, Option<f64>)| {
+            Some(Reading::new(&format!("{latch} with {threads}"), value?, "of its 2", 2))
+        };
+        let ours = self.more_threads().zip(kept(ENGINE)).filter_map(|x| reading(ENGINE, x));
+        let spinning = self.more_threads().zip(kept(SPINNING)).filter_map(|x| reading(SPINNING, x));
         let readings = ours.chain(spinning).chain(self.worst_own()).collect();
-        Some(bar(CROWDED, worst, Bound::AtLeast(0.9), readings))
+        Some(bar(MANY, worst, Bound::AtLeast(0.9), readings))
     }
 
-    fn crowd(&self) -> Option<Bar> {
-        let ratios = || self.crowds().map(|crowd| self.against_peers(crowd, |f| f.rate, f64::max));
-        let mut readings = by_threads(self.crowds().zip(ratios()));
-        readings.extend(self.worst_cell(self.crowds(), |f| f.rate, f64::max));
-        Some(bar(CROWDED_PEERS, least(ratios())?, Bound::AtLeast(1.0), readings))
+    fn many_peers(&self) -> Option<Bar> {
+        let ratios =
+            || self.more_threads().map(|threads| self.against_peers(threads, |f| f.rate, f64::max));
+        let mut readings = by_threads(self.more_threads().zip(ratios()));
+        readings.extend(self.worst_cell(self.more_threads(), |f| f.rate, f64::max));
+        Some(bar(MANY_PEERS, least(ratios())?, Bound::AtLeast(1.0), readings))
     }
 
     fn waits(&self) -> Option<Bar> {
-        let threads = || [2].into_iter().chain(self.crowds());
+        let threads = || [2].into_iter().chain(self.more_threads());
         let ratios = || threads().map(|t| self.against_peers(t, |f| f.wait_us, f64::min));
         let mut readings = by_threads(threads().zip(ratios()));
         readings.extend(self.worst_cell(threads(), |f| f.wait_us, f64::min));
@@ -230,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_use_the_better_peer_and_the_worst_crowd() {
+    fn bars_use_the_better_peer_and_the_worst_thread_count() {
         let mut all = cells(ENGINE, 10.0, 4.0, 0.5);
         for other in [
             cells(STD, 8.0, 5.0, 1.0),
@@ -242,8 +247,7 @@ mod tests {
         let bars = Measured(&all).bars();
         let values: Vec<(&str, f64)> =
             bars.iter().map(|bar| (bar.name.as_str(), value(bar))).collect();
-        let want =
-            [(ALONE, 1.25), (TWO, 0.8), (CROWDED, 0.5), (CROWDED_PEERS, 0.625), (WAITS, 0.8)];
+        let want = [(ALONE, 1.25), (TWO, 0.8), (MANY, 0.5), (MANY_PEERS, 0.625), (WAITS, 0.8)];
         assert_eq!(values, want);
         assert!(
             bars[2].explained().contains("ttas with 64 0.01 of its 2"),
@@ -264,9 +268,9 @@ mod tests {
         all.extend(cells(PARKING_LOT, 5.0, 8.0, 1.0));
         let bars = Measured(&all).bars();
         let explained = |name| bars.iter().find(|bar| bar.name == name).unwrap().explained();
-        let rates = explained(CROWDED_PEERS);
+        let rates = explained(MANY_PEERS);
         assert!(rates.contains("worst cell: 100/1000 ns, 8 threads 0.25 x"), "{rates}");
-        let own = explained(CROWDED);
+        let own = explained(MANY);
         assert!(own.contains("worst cell: 100/1000 ns, 8 threads 0.25 of its 2"), "{own}");
         assert!(explained(WAITS).contains("worst cell: 100/1000 ns, 8 threads 5.00 x"), "{bars:?}");
     }

@@ -31,7 +31,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     question: "How much does the instruction that acquires a spinning latch matter? What remains of spinning with more threads than cores? Does the engine's latch (a bounded spin, then sleep) match std::sync::Mutex and parking_lot in throughput, longest waits and CPU time?",
     source: "A report on Greenplum 6.9.1 on Kunpeng (aarch64) under pgbench -S -c 100, and Greenplum pull request 12848; parking_lot issue 418 (120 cores).",
     source_found: "805 transactions per second with test-and-set (ldxr, stxr, dmb) under s_lock; 3,652 to 3,800 with compare-and-swap by acquire exclusives, which does not store while the latch is held. parking_lot took 403 ms where std took 113 ms, because its backoff was tuned for another chip's pause instruction.",
-    bars: &[judge::ALONE, judge::TWO, judge::CROWDED, judge::CROWDED_PEERS, judge::WAITS],
+    bars: &[judge::ALONE, judge::TWO, judge::MANY, judge::MANY_PEERS, judge::WAITS],
     run,
 };
 
@@ -219,9 +219,9 @@ fn samples(cells: &[Cell], section: &Section) -> Vec<Samples> {
 }
 
 /// Returns the throughput of one latch over another's, with only a counter in the section and the
-/// largest crowd.
+/// most threads.
 fn times(measured: &Measured, latch: &str, other: &str) -> Option<f64> {
-    let case = Case { section: SECTIONS[0], threads: measured.crowds().last()? };
+    let case = Case { section: SECTIONS[0], threads: measured.more_threads().last()? };
     Some(measured.of(latch, &case, |f| f.rate)? / measured.of(other, &case, |f| f.rate)?)
 }
 
@@ -246,7 +246,7 @@ fn published(measured: &Measured) -> Table {
         ]
     };
     Table {
-        title: "Throughput ratios of a crowd at one latch (published: whole servers, and a benchmark on 120 cores)".into(),
+        title: "Throughput ratios of many threads at one latch (published: whole servers, and a benchmark on 120 cores)".into(),
         columns: vec![Column::ours("ratio", ""), Column::ours("", "x"), Column::published("", "x")],
         rows: PUBLISHED.iter().map(row).collect(),
     }
@@ -255,9 +255,9 @@ fn published(measured: &Measured) -> Table {
 fn found(measured: &Measured) -> Vec<String> {
     let kept = |latch: &str| {
         let kept: Vec<String> = measured
-            .crowds()
-            .filter_map(|crowd| {
-                Some(format!("{:.2} with {crowd}", measured.crowded(latch, crowd)?))
+            .more_threads()
+            .filter_map(|threads| {
+                Some(format!("{:.2} with {threads}", measured.against_its_two(latch, threads)?))
             })
             .collect();
         (!kept.is_empty()).then(|| format!("{latch} {}", kept.join(", ")))

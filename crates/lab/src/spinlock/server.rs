@@ -76,7 +76,7 @@ struct Figures {
 const LATCHED: &str = "lru/locked";
 const UNLATCHED: &str = "clock-sweep";
 /// More workers than cores on most machines: the source has one process per client.
-const CROWD: usize = 32;
+const MANY_WORKERS: usize = 32;
 /// Workers of a `--quick` run.
 const QUICK_WORKERS: usize = 3;
 /// Tables of about 0.8 GB, and a pool that holds them. The source's scale is 1,000.
@@ -219,8 +219,11 @@ impl Variant {
 /// Returns the cases of this part: as many workers as cores, and more. There is no bar.
 fn cases(task: &Task) -> Vec<Case> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let workers =
-        if task.options.quick { vec![QUICK_WORKERS] } else { vec![cores, CROWD.max(4 * cores)] };
+    let workers = if task.options.quick {
+        vec![QUICK_WORKERS]
+    } else {
+        vec![cores, MANY_WORKERS.max(4 * cores)]
+    };
     let all = workers
         .into_iter()
         .flat_map(|workers| variants().into_iter().map(move |variant| Case { variant, workers }));

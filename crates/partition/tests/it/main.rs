@@ -3,11 +3,11 @@
 mod batches;
 mod blocking;
 mod committed;
-mod crowd;
 mod driver;
 mod ends;
 mod history;
 mod increment;
+mod many_waiters;
 mod newer;
 mod nowait;
 mod readers;

@@ -40,7 +40,7 @@ const SCENARIOS: [Scenario; 11] = [
     ("all pairs of row locks", locks::all_pairs),
     ("pgbench on data that came by COPY", pgbench::by_copy),
     ("pgbench on data that the server generated", pgbench::server_side),
-    ("pgbench with more clients than rows of a table", pgbench::crowded),
+    ("pgbench with more clients than rows of a table", pgbench::more_clients_than_rows),
     ("pgbench without a pause", pgbench::sustained),
     ("many connections, idle and busy", connections::idle_and_busy),
     ("a client that vanishes in a transaction", connections::vanishes),

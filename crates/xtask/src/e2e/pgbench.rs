@@ -20,7 +20,7 @@ pub fn server_side(setting: &Setting) -> Res<()> {
 }
 
 /// Runs 64 clients at scale 1, which has one branch: they queue for one row.
-pub fn crowded(setting: &Setting) -> Res<()> {
+pub fn more_clients_than_rows(setting: &Setting) -> Res<()> {
     pgbench::init(&setting.endpoint, "dtgvp", 1)?;
     let run = Run {
         script: Script::TpcbLike,

@@ -77,7 +77,7 @@ struct Client {
     state: State,
 }
 
-struct Crowd {
+struct Running {
     load: Load,
     began: Instant,
     report: Report,
@@ -104,14 +104,14 @@ pub fn run(endpoint: &Endpoint, load: Load) -> Res<Report> {
     let began = Instant::now();
     let report =
         Report { committed: 0, retried: 0, took: Duration::ZERO, latencies_us: Vec::new() };
-    let mut crowd =
-        Crowd { load, began, report, over: false, active: all.len(), values: Vec::new() };
+    let mut running =
+        Running { load, began, report, over: false, active: all.len(), values: Vec::new() };
     for client in &mut all {
         client.begun = began;
-        crowd.send(client, 0)?;
+        running.send(client, 0)?;
     }
     let mut events = Events::with_capacity(1024);
-    while crowd.active > 0 {
+    while running.active > 0 {
         match poll.poll(&mut events, Some(SILENCE)) {
             Err(e) if e.kind() == ErrorKind::Interrupted => continue,
             result => result.map_err(|e| e.to_string())?,
@@ -125,15 +125,15 @@ pub fn run(endpoint: &Endpoint, load: Load) -> Res<Report> {
             while client.state != State::Done
                 && let Some(answer) = client.session.receive()?
             {
-                crowd.advance(client, answer)?;
+                running.advance(client, answer)?;
             }
         }
     }
-    crowd.report.latencies_us.sort_unstable();
-    Ok(crowd.report)
+    running.report.latencies_us.sort_unstable();
+    Ok(running.report)
 }
 
-impl Crowd {
+impl Running {
     /// Sends this statement, or all statements if they are pipelined.
     fn send(&mut self, client: &mut Client, statement: usize) -> Res<()> {
         let statements = self.load.work.statements();

@@ -15,13 +15,13 @@ const FEW: u32 = 10;
 const MANY: u32 = 10_000;
 
 /// Transactions at a partition, without a driver, whose bookkeeping would count, too.
-struct Crowd {
+struct Waiters {
     partition: RefCell<Partition<MemTrees>>,
     out: RefCell<Vec<Out>>,
     next: Cell<u64>,
 }
 
-impl Crowd {
+impl Waiters {
     fn new() -> Self {
         let Driver { partition, .. } = driver(&numbers(20));
         let out = RefCell::new(Vec::with_capacity(1024));
@@ -69,31 +69,31 @@ fn read(find: Find) -> Stmt {
 /// All transactions want what `of` returns for their number. Measures one wait, one grant and one
 /// end among `waiters` others.
 fn in_turn(waiters: u32, of: impl Fn(i32) -> Stmt) -> Option<u64> {
-    let crowd = Crowd::new();
-    let holder = Cell::new(crowd.start(&of(0), false));
+    let all = Waiters::new();
+    let holder = Cell::new(all.start(&of(0), false));
     let next = Cell::new(0);
     let join = || {
         next.set(next.get() + 1);
-        crowd.start(&of(next.get()), true);
+        all.start(&of(next.get()), true);
     };
     (0..waiters).for_each(|_| join());
     steps::of(&|| {
         join();
-        holder.set(crowd.end(holder.get()).expect("the next in line"));
+        holder.set(all.end(holder.get()).expect("the next in line"));
     })
 }
 
 /// Measures one wait by itself, while others wait for as many other places.
 fn apart(waiters: u32, wanted: impl Fn(i32) -> Stmt) -> Option<u64> {
-    let crowd = Crowd::new();
-    let meet = |n: i32| (crowd.start(&add(key(n)), false), crowd.start(&wanted(n), true));
+    let all = Waiters::new();
+    let meet = |n: i32| (all.start(&add(key(n)), false), all.start(&wanted(n), true));
     for n in 1..=waiters {
         meet(n as i32);
     }
     steps::of(&|| {
         let (holder, waiter) = meet(0);
-        assert_eq!(crowd.end(holder), Some(waiter));
-        crowd.end(waiter);
+        assert_eq!(all.end(holder), Some(waiter));
+        all.end(waiter);
     })
 }
 
