@@ -3,9 +3,10 @@
 use crate::cycles;
 use crate::dependencies::{self, Facts};
 use crate::graph::Builder;
-use crate::history::{History, TxnOutcome};
+use crate::history::History;
 use crate::realtime;
 use crate::report::{Anomaly, Counts, HistoryReport};
+use crate::txn::TxnOutcome;
 
 /// Options of a check.
 #[derive(Clone, Copy, Debug)]

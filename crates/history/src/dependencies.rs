@@ -2,9 +2,10 @@
 //! value, and which operations access each key.
 
 use crate::graph::Builder;
-use crate::history::{History, Key, OpKind, PackedOp, TxnIndex, TxnOutcome};
+use crate::history::{History, OpKind, PackedOp};
 use crate::internal::{self, Internal};
 use crate::report::{Anomaly, HistoryFinding, HistoryReport, Order};
+use crate::txn::{Key, TxnIndex, TxnOutcome};
 use crate::{lists, registers};
 use hashbrown::HashMap;
 

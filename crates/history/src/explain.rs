@@ -2,8 +2,9 @@
 
 use crate::cycles::{Cycle, Link};
 use crate::graph::{RW, RW_TIME, SESSION, TIME, WR, WW, WW_TIME};
-use crate::history::{History, OpKind, PackedOp, TxnIndex, TxnOutcome};
+use crate::history::{History, OpKind, PackedOp};
 use crate::report::{CycleStep, HistoryFinding, SHOWN_STEPS};
+use crate::txn::{TxnIndex, TxnOutcome};
 use std::fmt::Write;
 
 /// Maximum operations that a transaction's description shows.

@@ -1,6 +1,6 @@
 //! Checks whether a transaction's reads agree with its own earlier reads and writes.
 
-use crate::history::{Key, Op, TxnIndex};
+use crate::txn::{Key, Op, TxnIndex};
 use hashbrown::HashMap;
 
 /// A read that contradicts an earlier operation of its transaction.

@@ -14,7 +14,8 @@
 //! A KEY is a string or an unsigned integer, a VALUE is an unsigned integer. Empty lines are
 //! skipped. The lines may be in any order.
 
-use crate::history::{History, Op, Txn, TxnOutcome};
+use crate::history::History;
+use crate::txn::{Op, Txn, TxnOutcome};
 use serde_json::{Value, json};
 use std::io::{self, BufRead, Write};
 

@@ -49,11 +49,13 @@ mod lists;
 mod realtime;
 mod registers;
 mod report;
+mod txn;
 mod versions;
 
 pub use check::CheckerOptions;
-pub use history::{History, HistoryError, Key, Op, Txn, TxnIndex, TxnOutcome};
+pub use history::{History, HistoryError};
 pub use report::{Anomaly, Counts, CycleStep, HistoryFinding, HistoryReport, Order};
+pub use txn::{Key, Op, Txn, TxnIndex, TxnOutcome};
 
 /// Compiles and runs the example in the README.
 #[cfg(doctest)]

@@ -7,8 +7,9 @@
 
 use crate::dependencies::{Facts, NO_TXN, repeated};
 use crate::graph::{Builder, RW, WR, WW};
-use crate::history::{OpKind, TxnIndex};
+use crate::history::OpKind;
 use crate::report::{Anomaly, HistoryReport};
+use crate::txn::TxnIndex;
 use hashbrown::HashMap;
 
 /// The state of one list.

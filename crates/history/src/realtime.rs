@@ -57,7 +57,7 @@ pub fn add_sessions(builder: &mut Builder, heads: &[Head], committed: &[bool]) {
 mod tests {
     use super::*;
     use crate::graph::Graph;
-    use crate::history::TxnOutcome;
+    use crate::txn::TxnOutcome;
 
     fn reaches(graph: &Graph, from: u32, to: u32) -> bool {
         let (mut seen, mut left) = (vec![false; graph.nodes()], vec![from]);

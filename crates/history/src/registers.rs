@@ -2,8 +2,9 @@
 
 use crate::dependencies::Facts;
 use crate::graph::{Builder, NO_KEY, RW, RW_TIME, VIA, WR, WW, WW_TIME};
-use crate::history::{OpKind, TxnIndex};
+use crate::history::OpKind;
 use crate::report::{Anomaly, HistoryReport, Order};
+use crate::txn::TxnIndex;
 use crate::versions::{self, Pair, Use};
 use hashbrown::{HashMap, HashSet};
 

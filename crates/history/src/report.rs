@@ -1,6 +1,6 @@
 //! The results of a check.
 
-use crate::history::TxnIndex;
+use crate::txn::TxnIndex;
 use std::collections::BTreeMap;
 use std::fmt;
 

@@ -2,8 +2,8 @@
 
 use crate::cast::{to_decimal, to_float};
 use crate::decimal;
-use crate::eval::Value;
 use crate::expr::BinaryOp;
+use crate::operand::Value;
 use crate::value::is_date;
 use clearway_types::{DatumRef, SqlError, SqlResult, SqlState};
 use rust_decimal::Decimal;

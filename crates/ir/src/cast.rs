@@ -1,8 +1,8 @@
 //! Conversions between types.
 
 use crate::decimal;
-use crate::eval::Value;
-use crate::value::{self, Zone};
+use crate::operand::Value;
+use crate::value::{self, Zone, fit};
 use clearway_types::{Datum, DatumRef, SqlError, SqlResult, SqlState, SqlType};
 use rust_decimal::prelude::ToPrimitive;
 use rust_decimal::{Decimal, RoundingStrategy};
@@ -130,28 +130,6 @@ fn to_string<'a>(
             if keep == t.len() { Ok(Value::Text(t)) } else { Ok(Value::Text(t[..keep].into())) }
         }
     }
-}
-
-/// Maximum length of a `name`, in bytes; longer text is truncated silently.
-const MAX_NAME: usize = 63;
-
-/// Fits text to a string type: checks the length, and removes trailing blanks for `char(n)`.
-pub fn fit(text: &str, to: SqlType, explicit: bool) -> SqlResult<&str> {
-    let (limit, text) = match to {
-        SqlType::Char(n) => (n, text.trim_end_matches(' ')),
-        SqlType::Varchar(Some(n)) => (n, text),
-        SqlType::Name => return Ok(&text[..text.floor_char_boundary(MAX_NAME)]),
-        _ => return Ok(text),
-    };
-    if text.len() <= limit as usize {
-        return Ok(text);
-    }
-    let Some((end, _)) = text.char_indices().nth(limit as usize) else { return Ok(text) };
-    let (head, tail) = text.split_at(end);
-    if explicit || tail.bytes().all(|b| b == b' ') {
-        return Ok(if matches!(to, SqlType::Char(_)) { head.trim_end_matches(' ') } else { head });
-    }
-    Err(SqlError::new(SqlState::STRING_TRUNCATION, format!("value too long for type {to}")))
 }
 
 fn to_int(from: DatumRef<'_>, to: SqlType) -> SqlResult<Datum> {

@@ -3,9 +3,9 @@
 use crate::Expr;
 use crate::arith::{negate, out_of_range, owned};
 use crate::decimal;
-use crate::eval::Value;
 use crate::expr::Func;
 use crate::md5::md5_hex;
+use crate::operand::Value;
 use crate::program::{Env, SessionEnv, Signal};
 use crate::search_path::PUBLIC;
 use crate::sort::compare;

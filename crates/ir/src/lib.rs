@@ -20,6 +20,7 @@ pub mod learned;
 mod like;
 mod md5;
 pub mod memory;
+mod operand;
 mod plan_text;
 pub mod program;
 pub mod route;
@@ -31,12 +32,12 @@ pub mod system;
 pub mod value;
 
 pub use catalog::{Catalog, Column, Distribution, IndexDef, TableDef};
-pub use eval::Value;
 pub use expr::Expr;
 pub use func::VERSION;
 pub use global_index::{GlobalIndex, GlobalIndexOp, UniqueKey};
 pub use learned::{Evidence, LearnedLock, LearnedRow, LearnedSlot};
 pub use memory::{Charge, MemoryAccount};
+pub use operand::Value;
 pub use plan_text::plan_text;
 pub use program::{
     Access, Acted, Backends, Env, LockWait, OnConflict, Path, Program, Requester, RowLock,

@@ -1,7 +1,7 @@
 //! Comparing values, sorting rows and removing duplicates: the coordinator's final steps.
 
 use crate::cast::{to_decimal, to_float};
-use crate::eval::Value;
+use crate::operand::Value;
 use crate::program::Env;
 use crate::statement::SortKey;
 use clearway_types::{Datum, DatumRef, RowBatch, RowView, SqlError, SqlResult, key};

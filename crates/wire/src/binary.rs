@@ -5,7 +5,7 @@
 
 use crate::reader::malformed;
 use clearway_ir::Zone;
-use clearway_ir::cast::fit;
+use clearway_ir::value::fit;
 use clearway_ir::value::{checked_timestamp, is_date, write_text};
 use clearway_types::{Datum, DatumRef, SqlError, SqlResult, SqlState, SqlType};
 use rust_decimal::Decimal;

@@ -141,7 +141,7 @@ pub fn parameter(
     if format == Format::Binary {
         return binary::read(ty, bytes, number);
     }
-    let text = crate::frontend::utf8(bytes)?;
+    let text = crate::reader::utf8(bytes)?;
     match ty {
         SqlType::Int4 => {
             if let Some(v) = plain_i64(bytes).and_then(|v| i32::try_from(v).ok()) {

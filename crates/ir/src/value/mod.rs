@@ -29,12 +29,34 @@ pub fn parse_text(ty: SqlType, text: &str, zone: &Zone) -> SqlResult<Datum> {
         SqlType::Numeric => Datum::Numeric(number::parse_numeric(text)?),
         SqlType::Text | SqlType::Unknown | SqlType::Void => Datum::Text(text.into()),
         SqlType::Varchar(_) | SqlType::Char(_) | SqlType::Name => {
-            Datum::Text(crate::cast::fit(text, ty, false)?.into())
+            Datum::Text(fit(text, ty, false)?.into())
         }
         SqlType::Date => Datum::Date(datetime::date(text)?),
         SqlType::Timestamp => Datum::Timestamp(datetime::timestamp(text, None)?),
         SqlType::Timestamptz => Datum::Timestamptz(datetime::timestamp(text, Some(zone))?),
     })
+}
+
+/// Maximum length of a `name`, in bytes; longer text is truncated silently.
+const MAX_NAME: usize = 63;
+
+/// Fits text to a string type: checks the length, and removes trailing blanks for `char(n)`.
+pub fn fit(text: &str, to: SqlType, explicit: bool) -> SqlResult<&str> {
+    let (limit, text) = match to {
+        SqlType::Char(n) => (n, text.trim_end_matches(' ')),
+        SqlType::Varchar(Some(n)) => (n, text),
+        SqlType::Name => return Ok(&text[..text.floor_char_boundary(MAX_NAME)]),
+        _ => return Ok(text),
+    };
+    if text.len() <= limit as usize {
+        return Ok(text);
+    }
+    let Some((end, _)) = text.char_indices().nth(limit as usize) else { return Ok(text) };
+    let (head, tail) = text.split_at(end);
+    if explicit || tail.bytes().all(|b| b == b' ') {
+        return Ok(if matches!(to, SqlType::Char(_)) { head.trim_end_matches(' ') } else { head });
+    }
+    Err(SqlError::new(SqlState::STRING_TRUNCATION, format!("value too long for type {to}")))
 }
 
 /// Appends a value's text form. `ty` is the column's type: `char(n)` is padded. NULL appends
