@@ -56,6 +56,13 @@ pub(crate) enum Exports {
     Called,
 }
 
+/// One of LIKE, ILIKE, NOT LIKE and NOT ILIKE.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LikeForm {
+    pub(crate) negated: bool,
+    pub(crate) insensitive: bool,
+}
+
 /// Binds the expressions of one statement.
 pub(crate) struct Binder<'a> {
     pub(crate) sql: &'a str,
@@ -145,10 +152,12 @@ impl<'a> Binder<'a> {
             E::InList { expr, list, negated } => self.in_list(expr, list, *negated),
             E::Between { expr, negated, low, high } => self.between(expr, low, high, *negated),
             E::Like { negated, any: false, expr, pattern, escape_char } => {
-                self.like(expr, pattern, escape_char.as_deref(), *negated, false)
+                let form = LikeForm { negated: *negated, insensitive: false };
+                self.like(expr, pattern, escape_char.as_deref(), form)
             }
             E::ILike { negated, any: false, expr, pattern, escape_char } => {
-                self.like(expr, pattern, escape_char.as_deref(), *negated, true)
+                let form = LikeForm { negated: *negated, insensitive: true };
+                self.like(expr, pattern, escape_char.as_deref(), form)
             }
             E::Cast { kind, expr, data_type, .. } => self.cast(kind, expr, data_type),
             E::TypedString(t) => {
@@ -313,8 +322,7 @@ impl<'a> Binder<'a> {
         e: &ast::Expr,
         pattern: &ast::Expr,
         escape: Option<&ast::Expr>,
-        negated: bool,
-        insensitive: bool,
+        LikeForm { negated, insensitive }: LikeForm,
     ) -> SqlResult<Typed> {
         let backslash =
             |v: &ast::Value| matches!(v, ast::Value::SingleQuotedString(s) if s == "\\");

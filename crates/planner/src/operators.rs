@@ -1,6 +1,6 @@
 //! Operators as written: binds both sides, and positions their errors.
 
-use crate::bind::{Binder, Typed, not};
+use crate::bind::{Binder, LikeForm, Typed, not};
 use crate::coerce::{common_type, is_number, is_time};
 use crate::position::{is_undecided, is_word};
 use crate::types;
@@ -48,8 +48,10 @@ impl Binder<'_> {
             O::NotEq => BinaryOp::Ne,
             O::And => BinaryOp::And,
             O::Or => BinaryOp::Or,
-            O::PGLikeMatch => return self.like(l, r, None, false, false),
-            O::PGNotLikeMatch => return self.like(l, r, None, true, false),
+            O::PGLikeMatch | O::PGNotLikeMatch => {
+                let negated = matches!(op, O::PGNotLikeMatch);
+                return self.like(l, r, None, LikeForm { negated, insensitive: false });
+            }
             other => return Err(SqlError::unsupported(format!("operator {other}"))),
         };
         let right = self.bind(r)?;

@@ -54,7 +54,7 @@ impl Input {
     pub fn is_empty(&self) -> bool {
         self.start == self.end
     }
-    /// Makes room for a message of `expected` bytes, but for at most twice the bytes received: the
+    /// Makes room for a message of `expected` bytes, at most for twice the bytes received: the
     /// length is only what the client claims.
     fn reserve(&mut self, expected: usize) {
         let held = self.end - self.start;

@@ -142,6 +142,15 @@ fn unrecognized(name: &str) -> SqlError {
     )
 }
 
+/// How long SET's value lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetScope {
+    /// SET: until the session ends.
+    Session,
+    /// SET LOCAL: until the transaction ends.
+    Transaction,
+}
+
 impl Settings {
     /// Creates the defaults for a session of `user`.
     pub fn new(user: &str, synchronous_commit: bool, isolation: Isolation) -> Self {
@@ -193,9 +202,8 @@ impl Settings {
             .map(|i| (self.values[i].0.as_str(), self.values[i].1.as_str()))
     }
 
-    /// Changes a setting; `None` restores its value at the session's start. `local` limits the
-    /// change to the transaction.
-    pub fn set(&mut self, name: &str, value: Option<&str>, local: bool) -> SqlResult<()> {
+    /// Changes a setting; `None` restores its value at the session's start.
+    pub fn set(&mut self, name: &str, value: Option<&str>, scope: SetScope) -> SqlResult<()> {
         let (i, value) = match (self.position(name), value) {
             // As in PostgreSQL, a name with a dot is a custom setting.
             (None, value) if name.contains('.') => {
@@ -209,7 +217,7 @@ impl Settings {
             (Some(i), None) => (i, self.initially(i)),
             (Some(i), Some(value)) => (i, self.checked(i, value)?),
         };
-        if let Some(txn) = self.txn.as_mut().filter(|_| !local) {
+        if let Some(txn) = self.txn.as_mut().filter(|_| scope == SetScope::Session) {
             txn.kept[i].1.clone_from(&value);
         }
         self.store(i, value);
@@ -420,40 +428,40 @@ mod tests {
         let mut s = Settings::new("me", true, Isolation::default());
         assert_eq!(s.reported().count(), 13);
         for utf8 in ["'utf-8'", "UTF8", "unicode", "utf_8"] {
-            s.set("client_encoding", Some(utf8), false).unwrap();
+            s.set("client_encoding", Some(utf8), SetScope::Session).unwrap();
             assert_eq!(s.get("CLIENT_ENCODING").unwrap(), "UTF8");
         }
         assert_eq!(
-            s.set("client_encoding", Some("klingon"), false).unwrap_err().state(),
+            s.set("client_encoding", Some("klingon"), SetScope::Session).unwrap_err().state(),
             SqlState::INVALID_PARAMETER
         );
-        s.set("datestyle", Some("ISO"), false).unwrap();
+        s.set("datestyle", Some("ISO"), SetScope::Session).unwrap();
         assert_eq!(s.get("datestyle").unwrap(), "ISO, MDY");
         assert_eq!(
-            s.set("nonsense", Some("1"), false).unwrap_err().state(),
+            s.set("nonsense", Some("1"), SetScope::Session).unwrap_err().state(),
             SqlState::UNDEFINED_OBJECT
         );
-        assert!(s.set("server_version", Some("1"), false).is_err());
-        s.set("my.own", Some("x"), false).unwrap();
+        assert!(s.set("server_version", Some("1"), SetScope::Session).is_err());
+        s.set("my.own", Some("x"), SetScope::Session).unwrap();
         assert_eq!(s.get("my.own").unwrap(), "x");
-        s.set("statement_timeout", Some("2s"), false).unwrap();
+        s.set("statement_timeout", Some("2s"), SetScope::Session).unwrap();
         assert_eq!(s.milliseconds("statement_timeout"), 2000);
     }
 
     #[test]
     fn invariant_1_transactions_restore_settings() {
         let mut s = Settings::new("me", true, Isolation::default());
-        let own = |s: &mut Settings, value, local| {
+        let own = |s: &mut Settings, value, scope| {
             s.enter_txn();
-            s.set("application_name", Some(value), local).unwrap();
+            s.set("application_name", Some(value), scope).unwrap();
         };
         let name = |s: &Settings| s.get("application_name").unwrap().to_owned();
-        own(&mut s, "a", false);
-        own(&mut s, "local", true);
+        own(&mut s, "a", SetScope::Session);
+        own(&mut s, "local", SetScope::Transaction);
         assert_eq!(name(&s), "local");
         assert!(s.end_txn(true));
         assert_eq!(name(&s), "a");
-        own(&mut s, "b", false);
+        own(&mut s, "b", SetScope::Session);
         assert!(s.end_txn(false));
         assert_eq!(name(&s), "a");
         assert!(!s.end_txn(true));
@@ -465,24 +473,24 @@ mod tests {
     fn invariant_1_savepoints_restore_settings() {
         let mut s = Settings::new("me", true, Isolation::default());
         let name = |s: &Settings| s.get("application_name").unwrap().to_owned();
-        let own = |s: &mut Settings, value, local| {
+        let own = |s: &mut Settings, value, scope| {
             s.enter_txn();
-            s.set("application_name", Some(value), local).unwrap();
+            s.set("application_name", Some(value), scope).unwrap();
         };
         s.savepoint("first");
-        own(&mut s, "a", false);
+        own(&mut s, "a", SetScope::Session);
         s.savepoint("second");
-        own(&mut s, "b", true);
-        s.set("my.own", Some("x"), false).unwrap();
+        own(&mut s, "b", SetScope::Transaction);
+        s.set("my.own", Some("x"), SetScope::Session).unwrap();
         assert!(s.rollback_to("second"));
         assert_eq!(name(&s), "a");
-        own(&mut s, "c", false);
+        own(&mut s, "c", SetScope::Session);
         s.release("second");
         assert!(!s.rollback_to("second"));
         assert_eq!(name(&s), "c");
         assert!(s.rollback_to("first"));
         assert_eq!(name(&s), "");
-        own(&mut s, "d", false);
+        own(&mut s, "d", SetScope::Session);
         assert!(s.end_txn(true));
         assert_eq!(name(&s), "d");
         assert!(!s.rollback_to("first"));

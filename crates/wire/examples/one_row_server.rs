@@ -8,7 +8,7 @@ use clearway_ir::statement::OutColumn;
 use clearway_types::row::encode;
 use clearway_types::{Datum, RowView, SqlError, SqlType};
 use clearway_wire::backend::{self, Severity};
-use clearway_wire::startup::startup;
+use clearway_wire::startup::{EncryptionRequests, startup};
 use clearway_wire::{ColumnFormat, Format, Frontend, Startup, frame, row};
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -65,16 +65,16 @@ fn serve(mut stream: TcpStream) -> io::Result<()> {
 
 /// Handles the packets before a session; returns false if no session begins.
 fn log_in(stream: &mut TcpStream, input: &mut Vec<u8>) -> io::Result<bool> {
-    let (mut asked_ssl, mut asked_gss) = (false, false);
+    let mut asked = EncryptionRequests::default();
     loop {
-        let (begins, len, out) = match startup(input, asked_ssl, asked_gss) {
+        let (begins, len, out) = match startup(input, asked) {
             Ok(None) => (false, 0, Vec::new()),
             Ok(Some(Ok((Startup::Ssl, len)))) => {
-                asked_ssl = true;
+                asked.ssl = true;
                 (false, len, b"N".to_vec())
             }
             Ok(Some(Ok((Startup::Gss, len)))) => {
-                asked_gss = true;
+                asked.gss = true;
                 (false, len, b"N".to_vec())
             }
             Ok(Some(Ok((Startup::Session { .. }, len)))) => {

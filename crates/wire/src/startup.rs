@@ -49,16 +49,23 @@ pub struct BadStartupPacket;
 /// A packet and its length in the buffer.
 pub type Packet<'a> = (Startup<'a>, usize);
 
-/// Decodes the first packet of `input`; `None` while it is incomplete. If `asked_ssl` or
-/// `asked_gss` is set, that request has come before, and a second one is treated as an unsupported
-/// protocol version.
+/// The client's requests for encryption so far: each kind is allowed once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EncryptionRequests {
+    /// [`Startup::Ssl`] has come.
+    pub ssl: bool,
+    /// [`Startup::Gss`] has come.
+    pub gss: bool,
+}
+
+/// Decodes the first packet of `input`; `None` while it is incomplete. A request for encryption that
+/// has come before (`earlier`) is treated as an unsupported protocol version.
 ///
 /// # Errors
 /// The length is invalid. The inner error is to be reported to the client.
 pub fn startup(
     input: &[u8],
-    asked_ssl: bool,
-    asked_gss: bool,
+    earlier: EncryptionRequests,
 ) -> Result<Option<SqlResult<Packet<'_>>>, BadStartupPacket> {
     let Some(head) = input.first_chunk::<4>() else { return Ok(None) };
     let len = u32::from_be_bytes(*head) as usize;
@@ -69,8 +76,8 @@ pub fn startup(
         return Ok(None);
     };
     let packet = match u32::from_be_bytes(*code) {
-        SSL if !asked_ssl => Ok(Startup::Ssl),
-        GSS if !asked_gss => Ok(Startup::Gss),
+        SSL if !earlier.ssl => Ok(Startup::Ssl),
+        GSS if !earlier.gss => Ok(Startup::Gss),
         CANCEL => match rest.as_chunks::<4>() {
             ([pid, secret], []) => Ok(Startup::Cancel {
                 pid: i32::from_be_bytes(*pid),
@@ -115,7 +122,7 @@ mod tests {
     use super::*;
 
     fn packet(bytes: &[u8]) -> Option<SqlResult<Packet<'_>>> {
-        startup(bytes, false, false).unwrap()
+        startup(bytes, EncryptionRequests::default()).unwrap()
     }
 
     #[test]
@@ -132,11 +139,14 @@ mod tests {
             read,
             Startup::Session { minor: 0, parameters: vec![("user", "me"), ("database", "d")] }
         );
-        assert_eq!(startup(&[0, 0, 0, 7, 0, 0, 0], false, false), Err(BadStartupPacket));
-        assert_eq!(startup(&[0xff; 9], false, false), Err(BadStartupPacket));
-        for (bytes, asked) in [([0, 0, 0, 8, 0, 2, 0, 0], false), (ssl, true)] {
+        assert_eq!(
+            startup(&[0, 0, 0, 7, 0, 0, 0], EncryptionRequests::default()),
+            Err(BadStartupPacket)
+        );
+        assert_eq!(startup(&[0xff; 9], EncryptionRequests::default()), Err(BadStartupPacket));
+        for (bytes, ssl) in [([0, 0, 0, 8, 0, 2, 0, 0], false), (ssl, true)] {
             assert!(matches!(
-                startup(&bytes, asked, false),
+                startup(&bytes, EncryptionRequests { ssl, gss: false }),
                 Ok(Some(Ok((Startup::Unsupported { .. }, 8))))
             ));
         }
@@ -145,10 +155,11 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn never_panics(mut bytes: Vec<u8>, len in 0u8..64) {
-            let _ = startup(&bytes, false, true);
+            let earlier = EncryptionRequests { ssl: false, gss: true };
+            let _ = startup(&bytes, earlier);
             if bytes.len() > 8 {
                 bytes[..8].copy_from_slice(&[0, 0, 0, len, 0, 3, 0, 0]);
-                let _ = startup(&bytes, false, true);
+                let _ = startup(&bytes, earlier);
             }
         }
     }

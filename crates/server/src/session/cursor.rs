@@ -367,18 +367,22 @@ impl Session {
         Arc::new(Plan { columns, ..Plan::clone(&plan) })
     }
 
-    /// Applies RELEASE, or with `back` ROLLBACK TO, to the portals. RELEASE assigns portals that
-    /// were created after the savepoint to the level before it; ROLLBACK TO ends them.
-    pub(super) fn portals_follow_savepoint(&mut self, name: &str, back: bool) {
-        let Some(at) = self.config.settings.find_savepoint(name) else { return };
-        let ends = |portal: &Portal| back && portal.depth > at;
+    /// Applies RELEASE: portals that were created after the savepoint now belong to the level
+    /// before it.
+    pub(super) fn release_portals(&mut self, savepoint: &str) {
+        let Some(at) = self.config.settings.find_savepoint(savepoint) else { return };
+        for portal in self.portals.named.values_mut().chain(&mut self.portals.unnamed) {
+            portal.depth = portal.depth.min(at);
+        }
+    }
+
+    /// Applies ROLLBACK TO: ends the portals that were created after the savepoint.
+    pub(super) fn end_portals_after(&mut self, savepoint: &str) {
+        let Some(at) = self.config.settings.find_savepoint(savepoint) else { return };
+        let ends = |portal: &Portal| portal.depth > at;
         self.portals.named.retain(|_, portal| !ends(portal));
         if self.portals.unnamed.as_ref().is_some_and(ends) {
             self.portals.unnamed = None;
-        }
-        let depth = if back { at + 1 } else { at };
-        for portal in self.portals.named.values_mut().chain(&mut self.portals.unnamed) {
-            portal.depth = portal.depth.min(depth);
         }
     }
 

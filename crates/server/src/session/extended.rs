@@ -1,6 +1,6 @@
 //! The extended query protocol: Parse, Bind, Describe, Execute, Close.
 
-use super::prepared::{Portal, PortalState, Prepared, ResultFormats};
+use super::prepared::{Portal, PortalState, Prepared, ResultColumns, ResultFormats};
 use super::run::{Origin, Run, ends_failed_block, failed_block};
 use super::{Context, Session};
 use clearway_coordinator::TxnStatus;
@@ -130,7 +130,7 @@ impl Session {
         }
         let catalog = self.catalog(cx);
         if !statement.is_fresh(&catalog, &self.config.env) {
-            statement.replan(&catalog, &self.config.env, true)?;
+            statement.replan(&catalog, &self.config.env, ResultColumns::Fixed)?;
         }
         let plan = statement.plan();
         if count != plan.params.len() {
@@ -180,7 +180,7 @@ impl Session {
         let statement = self.statement(name)?.clone();
         let catalog = self.catalog(cx);
         if !statement.is_fresh(&catalog, &self.config.env) {
-            statement.replan(&catalog, &self.config.env, true)?;
+            statement.replan(&catalog, &self.config.env, ResultColumns::Fixed)?;
         }
         let plan = self.with_columns(statement.plan());
         self.refuse_rows_in_failed_block(&plan.columns)?;

@@ -1,7 +1,9 @@
 //! Statements that concern only the session: SET, SHOW, PREPARE, EXECUTE, DEALLOCATE.
 
+use super::prepared::ResultColumns;
 use super::run::Run;
 use super::{Context, Session};
+use crate::settings::SetScope;
 use clearway_coordinator::{Outcome, RunOptions, Tag, TxnStatus};
 use clearway_ir::statement::{Isolation, TxnOptions};
 use clearway_ir::{SessionEnv, Statement, cast};
@@ -19,11 +21,12 @@ impl Session {
         let done = |word| Ok(outcome(Tag::Plain(word), RowBatch::new()));
         match &run.plan.statement {
             Statement::Set { name, value, local } => {
-                self.set(name, value.as_deref(), *local, run.implicit_block)?;
+                let scope = if *local { SetScope::Transaction } else { SetScope::Session };
+                self.set(name, value.as_deref(), scope, run.implicit_block)?;
                 done("SET")
             }
             Statement::Reset(name) => {
-                self.set(name, None, false, run.implicit_block)?;
+                self.set(name, None, SetScope::Session, run.implicit_block)?;
                 done("RESET")
             }
             Statement::SetTransaction { options, .. } => {
@@ -75,7 +78,7 @@ impl Session {
         let statement = self.statement(name)?.clone();
         let catalog = self.catalog(cx);
         if !statement.is_fresh(&catalog, &self.config.env) {
-            statement.replan(&catalog, &self.config.env, true)?;
+            statement.replan(&catalog, &self.config.env, ResultColumns::Fixed)?;
         }
         let plan = statement.plan();
         if matches!(plan.statement, Statement::Execute { .. }) {
@@ -118,11 +121,11 @@ impl Session {
         &mut self,
         name: &str,
         value: Option<&str>,
-        local: bool,
+        scope: SetScope,
         implicit_block: bool,
     ) -> SqlResult<()> {
         let in_block = implicit_block || self.status() == TxnStatus::InBlock;
-        if local && !in_block {
+        if scope == SetScope::Transaction && !in_block {
             let text = "SET LOCAL can only be used in transaction blocks".to_owned();
             self.notices(&[(SqlState::NO_ACTIVE_TRANSACTION, text)]);
             // Only checks: the setting would not outlive the statement.
@@ -137,7 +140,7 @@ impl Session {
         } else if name == "all" && value.is_none() {
             self.config.settings.reset_all();
         } else {
-            self.config.settings.set(name, value, local)?;
+            self.config.settings.set(name, value, scope)?;
         }
         self.report_settings();
         Ok(())
@@ -166,7 +169,7 @@ impl Session {
             ("default_transaction_deferrable", options.deferrable.map(switch)),
         ] {
             if value.is_some() {
-                self.set(name, value, false, implicit_block)?;
+                self.set(name, value, SetScope::Session, implicit_block)?;
             }
         }
         Ok(outcome(Tag::Plain("SET"), RowBatch::new()))
@@ -212,7 +215,7 @@ impl Session {
     /// Applies a savepoint statement to the settings and portals.
     pub(super) fn follow_savepoint(&mut self, statement: &Statement) {
         if let Statement::Release(name) = statement {
-            self.portals_follow_savepoint(name, false);
+            self.release_portals(name);
         }
         let changed = match statement {
             Statement::Savepoint(name) => {

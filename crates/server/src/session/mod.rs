@@ -45,6 +45,7 @@ use crate::timers::Timers;
 use clearway_coordinator::{Characteristics, Client, Port, TxnStatus};
 use clearway_ir::{Catalog, Env, MemoryAccount, Plan, SessionEnv, Signal, StatementText};
 use clearway_types::{Datum, Lsn, SqlError};
+use clearway_wire::startup::EncryptionRequests;
 use clearway_wire::{backend, frontend};
 use emit::Emit;
 use hashbrown::HashMap;
@@ -134,7 +135,7 @@ struct Login {
     /// There are too many connections: the login fails.
     refused: bool,
     /// Requests for TLS and GSSAPI encryption so far.
-    asked: startup::Asked,
+    asked: EncryptionRequests,
     /// The client uses the control socket.
     control: bool,
     /// The backend id; 0 before the login.
@@ -262,7 +263,7 @@ impl Session {
             schedule: Schedule { slot, epoch: 0, awaits: false, scheduled: false },
             login: Login {
                 refused,
-                asked: startup::Asked::default(),
+                asked: EncryptionRequests::default(),
                 control,
                 pid: 0,
                 user: String::new(),

@@ -72,8 +72,13 @@ impl Prepared {
             && *self.path.borrow() == env.path
     }
 
-    /// Plans again. `fixed` means that the client knows the columns, so they must not change.
-    pub fn replan(&self, catalog: &Catalog, env: &SessionEnv, fixed: bool) -> SqlResult<()> {
+    /// Plans again.
+    pub fn replan(
+        &self,
+        catalog: &Catalog,
+        env: &SessionEnv,
+        columns: ResultColumns,
+    ) -> SqlResult<()> {
         let mut plan = Arc::new(clearway_planner::plan(&self.parsed, catalog, &self.types, env)?);
         if self.inner
             && let Statement::Prepare { plan: inside, .. } | Statement::Declare { plan: inside, .. } =
@@ -84,7 +89,7 @@ impl Prepared {
         let old = self.plan.borrow().clone();
         let same = old.columns.len() == plan.columns.len()
             && old.columns.iter().zip(&plan.columns).all(|(old, new)| old.reads_as(new));
-        if fixed && !(same && old.params == plan.params) {
+        if columns == ResultColumns::Fixed && !(same && old.params == plan.params) {
             return Err(SqlError::new(
                 SqlState::FEATURE_NOT_SUPPORTED,
                 "cached plan must not change result type",
@@ -94,6 +99,15 @@ impl Prepared {
         self.path.replace(env.path.clone());
         Ok(())
     }
+}
+
+/// Whether a statement that is planned again must keep its columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResultColumns {
+    /// The client knows them, so they must not change.
+    Fixed,
+    /// They may change.
+    Free,
 }
 
 /// The formats of a result's columns.

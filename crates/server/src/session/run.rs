@@ -2,7 +2,7 @@
 //! reports the result.
 
 use super::cursor::CursorUse;
-use super::prepared::{Portal, PortalState, Prepared, Rest, ResultFormats};
+use super::prepared::{Portal, PortalState, Prepared, Rest, ResultColumns, ResultFormats};
 use super::rest::Drain;
 use super::{Context, Phase, Session, sleep, terminate};
 use clearway_coordinator::{Client, Outcome, Refusal, RunOptions, Step, Tag, TxnStatus};
@@ -100,7 +100,7 @@ impl Session {
     /// Runs a statement that has begun.
     pub(super) fn carry_out(&mut self, cx: &mut Context<'_>, run: Run) {
         if let Statement::RollbackTo(name) = &run.plan.statement {
-            self.portals_follow_savepoint(name, true);
+            self.end_portals_after(name);
         }
         let Some(run) = self.drain(cx, run) else { return };
         match &run.plan.statement {
@@ -221,8 +221,11 @@ impl Session {
             run.env = self.simple_env(Vec::new());
         }
         if let Some(statement) = &run.statement {
-            let fixed = matches!(run.origin, Origin::Portal { .. });
-            statement.replan(&catalog, &self.config.env, fixed)?;
+            let columns = match run.origin {
+                Origin::Portal { .. } => ResultColumns::Fixed,
+                _ => ResultColumns::Free,
+            };
+            statement.replan(&catalog, &self.config.env, columns)?;
             run.plan = statement.plan();
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! The simple query protocol: text with one or more statements.
 
-use super::prepared::Prepared;
+use super::prepared::{Prepared, ResultColumns};
 use super::run::{Origin, Run, failed_block};
 use super::{Context, Phase, Session};
 use clearway_coordinator::TxnStatus;
@@ -121,9 +121,9 @@ impl Session {
             Item::Planned(statement) if statement.is_fresh(&catalog, &self.config.env) => {
                 Ok(*statement)
             }
-            Item::Planned(statement) => {
-                statement.replan(&catalog, &self.config.env, false).map(|()| *statement)
-            }
+            Item::Planned(statement) => statement
+                .replan(&catalog, &self.config.env, ResultColumns::Free)
+                .map(|()| *statement),
         };
         let result = result.and_then(Prepared::without_parameters);
         // A failed block allows only statements that end it. They need no catalog, so a statement

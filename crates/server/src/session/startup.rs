@@ -1,7 +1,7 @@
 //! The start of a session.
 
 use super::{Context, Phase, Session};
-use crate::settings::Settings;
+use crate::settings::{SetScope, Settings};
 use clearway_coordinator::Client;
 use clearway_ir::Zone;
 use clearway_ir::value::parse_text;
@@ -9,18 +9,11 @@ use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
 use clearway_wire::backend;
 use clearway_wire::startup::{BadStartupPacket, Startup, startup};
 
-/// Requests for encryption so far: each kind is allowed once.
-#[derive(Default)]
-pub(super) struct Asked {
-    ssl: bool,
-    gss: bool,
-}
-
 impl Session {
     /// Handles the first packet, or the next one after refused encryption. Returns the packet's
     /// length, 0 while it is incomplete.
     pub(super) fn startup(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> SqlResult<usize> {
-        let (packet, len) = match startup(bytes, self.login.asked.ssl, self.login.asked.gss) {
+        let (packet, len) = match startup(bytes, self.login.asked) {
             Ok(Some(packet)) => packet?,
             Ok(None) => return Ok(0),
             Err(BadStartupPacket) => {
@@ -116,7 +109,7 @@ impl Session {
                 "user" | "database" | "replication" => {}
                 "options" => self.options(value)?,
                 name if name.starts_with("_pq_.") => {}
-                name => self.config.settings.set(name, Some(value), false)?,
+                name => self.config.settings.set(name, Some(value), SetScope::Session)?,
             }
         }
         self.config.settings.started();
@@ -150,7 +143,7 @@ impl Session {
             let (name, value) = setting.split_once('=').ok_or_else(|| {
                 SqlError::new(SqlState::SYNTAX, format!("-c {setting} requires a value"))
             })?;
-            self.config.settings.set(name, Some(value), false)?;
+            self.config.settings.set(name, Some(value), SetScope::Session)?;
         }
         Ok(())
     }

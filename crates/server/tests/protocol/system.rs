@@ -126,7 +126,7 @@ fn session_is_not_counted_once_its_connection_is_closed() {
 
 #[test]
 fn configured_latch_is_the_chosen_one() {
-    let server = Fixture::with("latch-told", |config| {
+    let server = Fixture::with("latch-settings", |config| {
         config.latch = "test-cas".parse().unwrap();
         config.latch_spins = "77".parse().unwrap();
     });
