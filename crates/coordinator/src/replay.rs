@@ -179,6 +179,10 @@ fn record(core: &Core, plan: &Arc<Plan>, env: &Arc<Env>, rows: &RowBatch, tag: T
 /// Closes the script: the block does something that is not replayed.
 pub(crate) fn close(core: &Core, txn: &mut Txn) {
     if core.engine().replays() > 0 && txn.block != Block::None {
+    if matches!(plan.statement, Statement::Savepoint(_) | Statement::Release(_)) {
+        // Without ROLLBACK TO, they have no effect.
+        return;
+    }
         let script = txn.script.get_or_insert_default();
         script.clear();
         script.closed = true;

@@ -25,6 +25,7 @@
 
 use crate::core::{Answer, Block, Core, Savepoint, Txn};
 use crate::exports::Exported;
+use crate::message::control;
 use crate::outcome::{End, Outcome, Stop, stopped};
 use crate::replay;
 use crate::shared_snapshots;
@@ -510,11 +511,18 @@ pub(crate) async fn rollback_to(core: &Core, name: &str) -> Result<Outcome, Stop
 /// Executes RELEASE: discards the savepoint and all later ones, and keeps their effects.
 pub(crate) fn release(core: &Core, name: &str) -> Result<Outcome, Stop> {
     only_in_block(core, "RELEASE SAVEPOINT")?;
-    let mut txn = core.txn();
-    let at = find_savepoint(&txn, name)?;
-    // As in PostgreSQL, READ ONLY set since the savepoint ends with it.
-    txn.characteristics.read_only = txn.savepoints[at].characteristics.read_only;
-    txn.savepoints.truncate(at);
+    let (id, savepoint, participants) = {
+        let mut txn = core.txn();
+        let at = find_savepoint(&txn, name)?;
+        // As in PostgreSQL, READ ONLY set since the savepoint ends with it.
+        txn.characteristics.read_only = txn.savepoints[at].characteristics.read_only;
+        let savepoint = txn.savepoints[at].id;
+        txn.savepoints.truncate(at);
+        (txn.id, savepoint, txn.participants.clone())
+    };
+    for partition in participants {
+        core.port.submit(partition, control(id, Body::Release(savepoint)));
+    }
     Ok(Outcome::plain("RELEASE"))
 }
 

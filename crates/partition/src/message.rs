@@ -35,7 +35,7 @@ pub enum Stake {
 
 /// A message to a partition. Every message gets exactly one [`Out::Reply`], except
 /// [`Body::Resume`], [`Body::Unavailable`], [`Body::Unblock`], [`Body::AwaitsClient`],
-/// [`Body::Forget`], [`Body::Cancel`], [`Body::GiveUp`] and [`Body::HotRows`].
+/// [`Body::Forget`], [`Body::Release`], [`Body::Cancel`], [`Body::GiveUp`] and [`Body::HotRows`].
 #[derive(Debug)]
 pub struct Message {
     /// The transaction's unique id; a one-shot has one, too.
@@ -137,6 +137,8 @@ pub enum Body {
     Savepoint(u32),
     /// Undoes what was done since the savepoint, which remains.
     RollbackTo(u32),
+    /// Discards the savepoint and all later ones, and keeps what was done since. No reply.
+    Release(u32),
     /// Requests the whole partition, for a transaction that is one round of fragments: all other
     /// work waits until it is finished. [`Reply::count`] is 1 if granted, else 0: then its
     /// statements lock like those of any general transaction.

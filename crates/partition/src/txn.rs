@@ -16,7 +16,11 @@ pub(crate) struct Txn<L> {
     pub origin: FragmentOrigin,
     /// Its stake before its last call.
     pub stake: Stake,
+    /// The savepoints that have not been released, in ascending order of their IDs.
     pub savepoints: Vec<Savepoint>,
+    /// From the first savepoint on, changes of the transaction's own trees need undo. Also after
+    /// the savepoint has been released: a rollback must not find gaps between the changes.
+    pub has_had_savepoint: bool,
     /// Trees to drop if it aborts.
     pub created: Vec<TreeId>,
     /// Trees to drop when it commits.
@@ -207,6 +211,7 @@ impl<L: UndoLog> Txn<L> {
             origin: FragmentOrigin::default(),
             stake,
             savepoints: Vec::new(),
+            has_had_savepoint: false,
             created: Vec::new(),
             drops: Vec::new(),
             changed: Vec::new(),

@@ -172,6 +172,7 @@ fn unrepeatable_statement_fails_the_block() {
     let savepoint = |s: &mut Scene| {
         s.workers[1].savepoint("s");
         s.workers[1].plain(Statement::Release("s".into())).unwrap();
+        s.workers[1].rollback_to("s");
     };
     let explain = |s: &mut Scene| drop(s.workers[1].plain(Statement::Explain(Vec::new())).unwrap());
     let cases: [fn(&mut Scene); 3] = [many, savepoint, explain];
@@ -188,6 +189,23 @@ fn unrepeatable_statement_fails_the_block() {
 }
 
 /// Invariant 4 of `replay`, for a client that sends nothing.
+/// A released savepoint neither prevents that the block goes behind others, nor its replay.
+#[test]
+fn block_with_released_savepoint_is_replayed() {
+    let mut s = Scene::new();
+    s.add(0, 0, 1);
+    s.insert(1, 100);
+    s.workers[1].savepoint("s");
+    assert_eq!(s.read(1, 1), Some(100));
+    s.workers[1].plain(Statement::Release("s".into())).unwrap();
+    s.add(1, 0, 10);
+    s.workers[0].rollback();
+    s.add(1, 0, 20);
+    s.workers[1].commit().unwrap();
+    assert_eq!((s.balances(), s.replays()), ([Some(130), Some(100)], 1));
+    s.close();
+}
+
 #[test]
 fn undone_session_releases_its_locks() {
     let mut s = Scene::new();

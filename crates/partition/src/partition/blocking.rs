@@ -104,6 +104,7 @@ pub(super) fn may_wait(body: &Body) -> bool {
             | Body::AwaitsClient
             | Body::Forget(_)
             | Body::Savepoint(_)
+            | Body::Release(_)
             | Body::Settle
             | Body::HotRows(_)
     )

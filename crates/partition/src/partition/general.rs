@@ -57,6 +57,13 @@ impl<T: Trees> Partition<T> {
         }
     }
 
+    /// Discards a savepoint and all later ones.
+    pub(super) fn release_savepoint(&mut self, id: TxnId, savepoint: u32) {
+        if let Some(txn) = self.txns.get_mut(&id) {
+            txn.savepoints.retain(|s| s.id < savepoint);
+        }
+    }
+
     pub(super) fn run_general(
         &mut self,
         id: TxnId,
@@ -81,8 +88,7 @@ impl<T: Trees> Partition<T> {
                     Some(as_of) => self.check_table(id, &s.exec.program, as_of)?,
                     None => self.check_plan(&s.exec.program, None).map(|()| false)?,
                 };
-                // Undo is needed once there is a savepoint to roll back to.
-                let mode = if s.fresh && txn.savepoints.is_empty() {
+                let mode = if s.fresh && !txn.has_had_savepoint {
                     TxnMode::Fresh
                 } else {
                     TxnMode::Logged
@@ -199,6 +205,7 @@ fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlErr
             Some(Job::Statement(Statement { as_of, mark, ..paused }))
         }
         Body::Savepoint(id) => {
+            txn.has_had_savepoint = true;
             txn.savepoints.push(Savepoint {
                 id,
                 mark,
@@ -237,6 +244,7 @@ fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlErr
         | Body::AwaitQuiet
         | Body::AwaitsClient
         | Body::Forget(_)
+        | Body::Release(_)
         | Body::Finish { .. }
         | Body::Cancel(_)
         | Body::GiveUp { .. }

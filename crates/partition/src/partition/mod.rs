@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! 1. Every message gets exactly one reply, because a task holds its origin. Exceptions: `Resume`,
-//!    `Unavailable`, `Unblock`, `AwaitsClient`, `Forget`, `Cancel`, `GiveUp` and `HotRows`.
+//!    `Unavailable`, `Unblock`, `AwaitsClient`, `Forget`, `Release`, `Cancel`, `GiveUp` and
+//!    `HotRows`.
 //! 2. A one-shot that is not in `txns` has no changes, no locks and no pending reply.
 //! 3. Whenever `on_message` returns, every uncommitted change is protected by locks of its
 //!    transaction, or is in trees that no one else can see. A run without locks either ends before
@@ -224,6 +225,7 @@ impl<T: Trees> Partition<T> {
             Body::AwaitQuiet => self.await_quiet(Message { txn, stake, origin, body }, out),
             Body::AwaitsClient => self.awaits_client(txn),
             Body::Forget(statement) => self.forget(txn, statement),
+            Body::Release(savepoint) => self.release_savepoint(txn, savepoint),
             Body::HotRows(take) => self.report_hot_rows(take, out),
             body => self.general(txn, stake, origin, body, out),
         }

@@ -168,6 +168,7 @@ impl<T: Paged> Driver<T> {
                 | Body::Unblock
                 | Body::AwaitsClient
                 | Body::Forget(_)
+                | Body::Release(_)
                 | Body::HotRows(_)
         ) {
             self.owed.insert(seq);

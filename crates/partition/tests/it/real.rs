@@ -208,3 +208,35 @@ fn tables_can_be_larger_than_the_pool() {
     assert!(d.log_reads > 5, "{}", d.log_reads);
     node.shutdown();
 }
+
+/// Undo has no gaps after a savepoint is released, also in trees that no one else sees.
+#[test]
+fn rollback_after_a_released_savepoint_undoes_new_trees() {
+    let mut node = node(64, 1 << 20);
+    let store = node.take_stores().remove(0);
+    let node = Arc::new(node);
+    let mut d = Driver::new(store, node.clone());
+    let t = d.txn();
+    d.call(t, Body::CreateTrees(vec![ROWS, BY_A, BY_B])).expect("trees");
+    let fresh = |stmt: &Stmt| match stmt.statement(&table()) {
+        Body::Statement { program, env, rows, batch, .. } => Body::Statement {
+            program,
+            env,
+            rows,
+            batch,
+            fresh: true,
+            learns: false,
+            may_use_retired: false,
+            may_add: false,
+        },
+        body => body,
+    };
+    d.call(t, Body::Savepoint(1)).expect("a savepoint");
+    let insert = Stmt::Insert { rows: vec![(1, Some(1), 1)], ignore: false };
+    d.call(t, fresh(&insert)).expect("a row");
+    d.send(t, Body::Release(1));
+    d.call(t, fresh(&Stmt::Delete(Find::Point(1)))).expect("it is there");
+    d.call(t, Body::Finish { commit: None }).expect("the rollback");
+    assert!(d.nothing_pending() && d.partition.active() == 0);
+    node.shutdown();
+}

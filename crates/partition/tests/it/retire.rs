@@ -270,6 +270,33 @@ fn undo_spares_transactions_that_wait() {
     }
 }
 
+/// A block whose savepoints are all released goes behind others and retires its locks.
+#[test]
+fn released_savepoints_do_not_prevent_retirement() {
+    for released in [1, 2] {
+        let mut d = driver(None);
+        let [first] = chain(&mut d, [1]);
+        let (second, third) = (d.txn(), d.txn());
+        for savepoint in [1, 2] {
+            d.call(second, Body::Savepoint(savepoint)).expect("a savepoint");
+        }
+        d.send(second, Body::Release(released));
+        let change = d.send(second, bump(1, 10));
+        assert_eq!(d.take(change).is_some(), released == 1, "the first savepoint remains");
+        if released == 2 {
+            abort(&mut d, first);
+            abort(&mut d, second);
+            continue;
+        }
+        assert_eq!(d.call(third, bump(1, 100)).expect("it is behind").count, 1);
+        for txn in [first, second, third] {
+            commit(&mut d, txn);
+        }
+        assert_eq!(a(&mut d, 1), Some(211));
+        assert!(d.nothing_pending() && d.partition.active() == 0);
+    }
+}
+
 /// Invariant 4: a transaction that changes two rows in the other order is undone, not waited for.
 #[test]
 fn no_transaction_waits_for_one_behind_it() {

@@ -16,7 +16,8 @@ impl Session {
         let ran = |(at, (stmt, _)): (usize, &(Stmt, Answer))| {
             let kept =
                 matches!(stmt, Stmt::Cursor(CursorStmt::Fetch { .. } | CursorStmt::Close(_)));
-            (!stmt.begins() && !kept).then_some(at)
+            let marks = matches!(stmt, Stmt::Savepoint(_) | Stmt::Release(_));
+            (!stmt.begins() && !kept && !marks).then_some(at)
         };
         let ran: Vec<usize> = self.open.iter().enumerate().filter_map(ran).collect();
         let below = matches!(self.open.first(), Some((Stmt::BeginAt { repeatable: false }, _)));
