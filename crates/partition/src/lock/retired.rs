@@ -12,7 +12,9 @@
 //! 2. Being behind is acyclic: a request is not granted behind a transaction that is behind the
 //!    requester, directly or through others. So changes can always be undone in some order: a
 //!    transaction with none behind it first.
-//! 3. A chain has at most [`super::holders::CHAIN`] members; beyond that newcomers wait.
+//! 3. A chain has at most [`super::holders::CHAIN`] members, and at most [`CASCADE`] transactions
+//!    of the partition are behind others; beyond that newcomers wait. So no rollback undoes more
+//!    than [`CASCADE`] transactions here.
 //! 4. While a transaction and those behind it are being undone, they are *barred*: nobody goes
 //!    behind them. Otherwise each undo would let the next waiter in, only to undo it, too.
 //! 5. A wait in [`LockTable::settle`] is a line of its own that names the transactions ahead, so it
@@ -38,6 +40,9 @@ use clearway_types::{TreeId, TxnId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+/// Maximum number of transactions that are behind others at a partition, over all keys. Twice a full
+/// chain. A newcomer beyond it waits for a member of its own chain.
+const CASCADE: usize = 128;
 /// Number of retirements for which a key stays warm after the last wait for it.
 const WARM: u32 = 32;
 /// Number of opportunities to retire that are skipped after a harmful one.
@@ -207,10 +212,15 @@ impl LockTable {
     }
 
     /// Returns true if the request must not be granted behind a chain, because its transaction's
-    /// keys are packed, or because a member of the chain is behind its transaction (invariant 2).
+    /// keys are packed, because too many transactions are behind others (invariant 3), or because a
+    /// member of the chain is behind its transaction (invariant 2).
     pub(super) fn must_not_join(&self, txn: TxnId, scope: ScopeId, keys: &Keys<'_>) -> bool {
         let (ScopeId::Tree(tree), Keys::One(key)) = (scope, keys) else { return false };
-        let Some(owner) = self.owners.get(&txn) else { return false };
+        let owner = self.owners.get(&txn);
+        if self.followers >= CASCADE && owner.is_none_or(|owner| owner.behind.is_empty()) {
+            return true;
+        }
+        let Some(owner) = owner else { return false };
         // A packed key cannot be in a chain.
         if owner.packs(self.many) || owner.retired.is_empty() {
             return owner.packs(self.many);
@@ -255,7 +265,9 @@ impl LockTable {
                 .map(|h| h.ahead_of(txn).take(super::line::NAMED).collect())
                 .unwrap_or_default();
             if on.is_empty() {
-                self.owners.get_mut(&txn)?.behind.pop();
+                let owner = self.owners.get_mut(&txn)?;
+                owner.behind.pop();
+                self.followers -= usize::from(owner.behind.is_empty());
                 continue;
             }
             let line = self.open(

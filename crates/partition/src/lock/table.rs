@@ -89,6 +89,8 @@ pub(crate) struct LockTable {
     /// The number of retired locks, and where it is worth retiring one.
     pub(super) retired: usize,
     pub(super) heat: Heat,
+    /// The number of transactions with an entry in [`Owner::behind`].
+    pub(super) followers: usize,
     /// Transactions that will be undone, or for which all transactions behind them will be undone.
     /// No others may go behind them.
     pub(super) barred: BTreeSet<TxnId>,
@@ -107,6 +109,7 @@ impl LockTable {
             lines: HashMap::new(),
             retired: 0,
             heat: Heat::default(),
+            followers: 0,
             barred: BTreeSet::new(),
             numbers: 0,
             events: VecDeque::new(),
@@ -271,6 +274,7 @@ impl LockTable {
         self.barred.remove(&txn);
         let Some(owner) = self.owners.remove(&txn) else { return };
         self.retired -= owner.retired.len();
+        self.followers -= usize::from(!owner.behind.is_empty());
         for (tree, key) in owner.keys.iter() {
             self.in_scope(ScopeId::Tree(*tree), |scope| scope.release_key(txn, key));
         }
@@ -298,7 +302,10 @@ impl LockTable {
 
     fn grant(&mut self, txn: TxnId, id: ScopeId, place: &Place, mode: Mode) {
         let scope = self.scopes.entry(id).or_default();
-        self.owners.entry(txn).or_default().take(scope, txn, id, place, mode, self.many);
+        let owner = self.owners.entry(txn).or_default();
+        let before = owner.behind.is_empty();
+        owner.take(scope, txn, id, place, mode, self.many);
+        self.followers += usize::from(before && !owner.behind.is_empty());
     }
 
     fn next_number(&mut self) -> u64 {

@@ -297,6 +297,56 @@ fn released_savepoints_do_not_prevent_retirement() {
     }
 }
 
+/// Invariant 3 of `lock/retired.rs`: the chains of three rows together are bounded. So is a
+/// cascade: each transaction is behind `root`.
+#[test]
+fn cascades_are_bounded_over_all_rows() {
+    const CASCADE: usize = 128;
+    let mut d = driver(None);
+    for id in [2, 3] {
+        warm(&mut d, id);
+    }
+    let [root] = chain(&mut d, [1]);
+    let mut behind = Vec::new();
+    let mut waiting = Vec::new();
+    for n in 0..CASCADE + 20 {
+        let txn = d.txn();
+        let own = 2 + n as i32 % 2;
+        // The first transactions of rows 2 and 3 are behind the root, and the others behind these.
+        let ids = if n < 2 { vec![1, own] } else { vec![own] };
+        let answers: Vec<_> = ids.iter().map(|id| d.send(txn, bump(*id, 1))).collect();
+        let answers: Vec<_> = answers.into_iter().map(|seq| (seq, d.take(seq))).collect();
+        match &answers[..] {
+            [.., (_, Some(Ok(reply)))] => {
+                assert!(n < 2 || reply.behind.is_some());
+                behind.push(txn);
+            }
+            [.., (seq, None)] => waiting.push((txn, *seq)),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((behind.len(), waiting.len()), (CASCADE, 20));
+    d.call(behind[5], bump(1, 0)).expect("it is behind others already");
+    abort(&mut d, root);
+    assert_eq!(d.undone.len(), CASCADE);
+    for txn in behind {
+        assert_eq!(state_of(&d.call(txn, Body::Settle)), CASCADED);
+        abort(&mut d, txn);
+    }
+    while let Some((txn, seq)) = waiting.pop() {
+        d.settle();
+        match d.take(seq) {
+            Some(answer) => {
+                answer.expect("a change");
+                abort(&mut d, txn);
+            }
+            None => waiting.insert(0, (txn, seq)),
+        }
+    }
+    assert_eq!([1, 2, 3].map(|id| a(&mut d, id)), [Some(100); 3]);
+    assert!(d.nothing_pending() && d.partition.active() == 0);
+}
+
 /// Invariant 4: a transaction that changes two rows in the other order is undone, not waited for.
 #[test]
 fn no_transaction_waits_for_one_behind_it() {
