@@ -15,6 +15,7 @@ mod schemes;
 mod shown;
 mod snapshots;
 mod spill;
+mod stranded;
 mod streams;
 mod turns;
 mod users;

@@ -1,7 +1,7 @@
 //! Early retirement: rows whose lock passes to the next transaction before the one that has changed
 //! them has ended.
 
-use crate::driver::{Driver, state_of};
+use crate::driver::{Answer, Driver, state_of};
 use crate::snapshots::{close, open, read_in};
 use crate::sql::{Find, ROWS, Row, Stmt, plain_table, rows_of};
 use crate::trees::{MemTrees, Paging};
@@ -9,8 +9,8 @@ use crate::units::{D, abort, make_trees, select};
 use clearway_env::{Entropy, SeededEntropy};
 use clearway_ir::TableDef;
 use clearway_ir::program::Env;
-use clearway_partition::{Batch, Body, COMMITTED, Limits, Partition};
-use clearway_types::{SqlState, TxnId};
+use clearway_partition::{Batch, Body, COMMITTED, Failure, Limits, Partition};
+use clearway_types::{SqlError, SqlState, TxnId};
 use std::sync::Arc;
 
 const CASCADED: Option<SqlState> = Some(SqlState::SERIALIZATION_FAILURE);
@@ -344,6 +344,84 @@ fn cascades_are_bounded_over_all_rows() {
         }
     }
     assert_eq!([1, 2, 3].map(|id| a(&mut d, id)), [Some(100); 3]);
+    assert!(d.nothing_pending() && d.partition.active() == 0);
+}
+
+fn unreadable() -> SqlError {
+    SqlError::new(SqlState::IO, "cannot read a page")
+}
+
+/// Fails the pages that the transaction's end needs until it is given up. Returns the reply.
+fn fail_end(d: &mut D, txn: TxnId) -> Answer {
+    let seq = d.send(txn, Body::Finish { commit: None });
+    while let Some((suspended, _)) = d.suspended.pop() {
+        assert_eq!(suspended, txn, "the undo is part of the end that requires it");
+        d.send(txn, Body::Unavailable(unreadable()));
+    }
+    d.take(seq).expect("a reply")
+}
+
+/// A rollback that cannot undo a transaction behind it is stranded, and so are all between them.
+/// Invariants 1 and 2 of `stranded` hold for each.
+#[test]
+fn failed_undo_of_a_successor_strands_the_rollback() {
+    // Every access misses a page.
+    let mut d = driver(Some(Paging { pages: 8, frames: 0 }));
+    let [first, second, third] = chain(&mut d, [1, 10, 100]);
+    d.call(second, bump(2, 10)).expect("a change");
+    let waits = d.send(second, Body::Settle);
+    assert_eq!(d.take(waits), None);
+    let other = d.txn();
+    let blocked = d.send(other, body(&Stmt::Delete(Find::Point(1))));
+    while d.waiting() < 2 {
+        d.resume(0);
+    }
+    assert_eq!(state_of(&fail_end(&mut d, first)), Some(SqlState::IO));
+    assert_eq!(d.undone, [third], "it is undone first, and was not in a call");
+    d.settle();
+    let cannot = |answer: Answer| {
+        let Err(Failure::Sql(e)) = answer else { panic!("{answer:?}") };
+        let why = "a blocking transaction could not be rolled back: cannot read a page";
+        assert_eq!((e.state(), e.message()), (SqlState::IO, why));
+    };
+    cannot(d.take(waits).expect("the second cannot commit"));
+    cannot(d.take(blocked).expect("nor can others change the row"));
+    abort(&mut d, other);
+    let newcomer = d.txn();
+    cannot(d.call(newcomer, bump(1, 1000)));
+    abort(&mut d, newcomer);
+    assert_eq!(state_of(&d.call(third, Body::Settle)), CASCADED);
+    for doomed in [second, third] {
+        assert_eq!(state_of(&fail_end(&mut d, doomed)), Some(SqlState::IO));
+    }
+    let newcomer = d.txn();
+    cannot(d.call(newcomer, bump(2, 1000)));
+    abort(&mut d, newcomer);
+    d.call(newcomer, bump(3, 1)).expect("all other rows are unaffected");
+    commit(&mut d, newcomer);
+    assert!(d.nothing_pending() && d.partition.active() == 3);
+}
+
+/// Once there is space, the end of another transaction undoes all of them.
+#[test]
+fn stranded_rollback_with_successors_is_retried() {
+    let mut d = driver(Some(Paging { pages: 8, frames: 0 }));
+    let txns = chain(&mut d, [1, 10, 100]);
+    for txn in txns {
+        let seq = d.send(txn, Body::Finish { commit: None });
+        while let Some((suspended, _)) = d.suspended.pop() {
+            let full = SqlError::new(SqlState::DISK_FULL, "no space for a new page");
+            d.send(suspended, Body::Unavailable(full));
+        }
+        assert_eq!(state_of(&d.take(seq).expect("a reply")), Some(SqlState::DISK_FULL));
+    }
+    for _ in 0..3 {
+        let other = d.txn();
+        d.call(other, bump(3, 0)).expect("a change");
+        abort(&mut d, other);
+        d.settle();
+    }
+    assert_eq!(a(&mut d, 1), Some(100));
     assert!(d.nothing_pending() && d.partition.active() == 0);
 }
 
