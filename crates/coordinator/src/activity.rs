@@ -12,7 +12,8 @@ pub struct Activity {
     pub committed: u64,
     /// Transactions aborted: by an error, by ROLLBACK, or because the client disconnected.
     pub aborted: u64,
-    /// Replays of blocks that were undone because another transaction rolled back.
+    /// Replays of blocks that were undone because another transaction rolled back, or because of a
+    /// deadlock.
     pub replays: u64,
     /// Frames of the buffer pool.
     pub pool_frames: u64,

@@ -17,7 +17,7 @@ use crate::message::control;
 use crate::multi;
 use crate::outcome::{Part, shows_data};
 use crate::port::PortInner;
-use crate::replay::{Replays, Script};
+use crate::replay::{self, Replays, Script};
 use crate::snapshot::{ReadAt, View};
 use crate::whole::{self, Whole};
 use clearway_ir::statement::TxnOptions;
@@ -101,6 +101,8 @@ pub(crate) struct Txn {
     pub increments: Vec<PartitionId>,
     /// A transaction that it was behind was undone, and so was this one: [`Failure::Undone`].
     pub undone: bool,
+    /// Its replay hides a deadlock ([`crate::replay`], invariant 6).
+    pub deadlocked: bool,
     /// Its statements so far, if it can be replayed.
     pub script: Option<Box<Script>>,
     /// Rows that its statements have read and changed.
@@ -265,8 +267,11 @@ impl Core {
         self.port.turns.works();
         self.calls.borrow_mut().push(Call { seq, partition, txn, answer: None });
         self.sending.set(true);
-        let stake =
-            if matches!(body, Body::OneShot { .. }) { Stake::Retry(0) } else { self.stake() };
+        let stake = match body {
+            Body::OneShot { .. } => Stake::Retry(0),
+            Body::Settle => replay::stake_of_settle(self).unwrap_or_else(|| self.stake()),
+            _ => self.stake(),
+        };
         let origin = self.port.origin(self.token, seq);
         self.port.submit(partition, Message { txn, stake, origin, body });
         self.sending.set(false);
@@ -281,6 +286,9 @@ impl Core {
 
     /// Returns the transaction's stake. A statement without retries left counts as a block.
     fn stake(&self) -> Stake {
+        if let Some(stake) = self.replays.stake() {
+            return stake;
+        }
         let txn = self.txn();
         match self.retries.get() {
             Some(retries) if txn.block == Block::None && multi::may_retry(self, retries) => {

@@ -64,8 +64,8 @@ pub struct EngineConfig {
     /// A statement on several partitions that deadlocks is retried. It fails after this many
     /// deadlocks in a row; each of them has let another transaction continue. Default: 16.
     pub deadlocks: u32,
-    /// Maximum number of replays of a block that is undone because another transaction rolled back.
-    /// After that it fails. Default: 8.
+    /// Maximum number of replays of a block that is undone because another transaction rolled back,
+    /// or because of a deadlock. After that it fails. Default: 8.
     pub replays: u32,
     /// UPDATEs that only add share the locks of their rows from the first on, before their
     /// transactions have been seen not to read afterwards. Then two that do read deadlock. For

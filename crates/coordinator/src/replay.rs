@@ -1,4 +1,5 @@
-//! Replay of blocks: hides from a client that a transaction ahead of its own was rolled back.
+//! Replay of blocks: hides from a client that a transaction ahead of its own was rolled back, or
+//! that its own was on a deadlock while it waited for those ahead.
 //!
 //! A block below REPEATABLE READ that is behind others (`partition/retire.rs`) is undone before one
 //! of them is. Its session is notified, ends the running statement, and rolls the rest of the block
@@ -16,6 +17,10 @@
 //!    answer.
 //! 4. Between the undo and the next statement the block has no id, no participants and no locks.
 //! 5. A block is replayed at most [`crate::EngineConfig::replays`] times.
+//! 6. A block that can be replayed is the preferred victim of a deadlock while it waits for the
+//!    transactions ahead of it, and while it is being replayed. A replay hides the deadlock. From
+//!    then on the block neither goes behind others nor retires its locks: its undo undoes nobody
+//!    else, so two such blocks cannot undo each other in turn.
 //!
 //! Why the client may continue: at READ COMMITTED each statement sees what is committed when it
 //! starts, and nothing relates that to the time when the client sent it. So the replay is a run
@@ -37,7 +42,7 @@ use crate::{insert, query, txn};
 use clearway_ir::program::Env;
 use clearway_ir::statement::{Query, Source};
 use clearway_ir::{Plan, Statement};
-use clearway_partition::{Body, Failure};
+use clearway_partition::{Body, Failure, Stake};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{Datum, Lsn, RowBatch, RowView, SqlError, SqlResult, SqlState, TxnId};
 use std::cell::Cell;
@@ -115,6 +120,8 @@ pub(crate) struct Replays {
     read: Cell<Option<Vec<Option<Lsn>>>>,
     /// Calls that release what an undone block has left.
     released: Cell<Vec<u32>>,
+    /// The number of the replay in progress, if another one may follow it.
+    running: Cell<Option<u32>>,
 }
 
 impl Replays {
@@ -126,6 +133,11 @@ impl Replays {
             script.clear();
             self.spare.set(Some(script));
         }
+    }
+
+    /// Returns the stake of a call of a replay: the engine can start over.
+    pub(crate) fn stake(&self) -> Option<Stake> {
+        self.running.get().map(Stake::Retry)
     }
 
     /// See [`crate::Client::take_replayed`].
@@ -167,6 +179,10 @@ fn record(core: &Core, plan: &Arc<Plan>, env: &Arc<Env>, rows: &RowBatch, tag: T
     {
         return;
     }
+    if matches!(plan.statement, Statement::Savepoint(_) | Statement::Release(_)) {
+        // Without ROLLBACK TO, they have no effect.
+        return;
+    }
     if core.has_handed_out() {
         return close(core, &mut txn);
     }
@@ -179,10 +195,6 @@ fn record(core: &Core, plan: &Arc<Plan>, env: &Arc<Env>, rows: &RowBatch, tag: T
 /// Closes the script: the block does something that is not replayed.
 pub(crate) fn close(core: &Core, txn: &mut Txn) {
     if core.engine().replays() > 0 && txn.block != Block::None {
-    if matches!(plan.statement, Statement::Savepoint(_) | Statement::Release(_)) {
-        // Without ROLLBACK TO, they have no effect.
-        return;
-    }
         let script = txn.script.get_or_insert_default();
         script.clear();
         script.closed = true;
@@ -261,7 +273,9 @@ pub(crate) async fn again(core: &Core) -> SqlResult<()> {
     loop {
         core.check_cancelled()?;
         let Some(mut script) = take(core) else { return Err(Failure::undone()) };
-        match run(core, &mut script).await {
+        let result = run(core, &mut script).await;
+        core.replays.running.set(None);
+        match result {
             Ok(read) => {
                 core.txn().script = Some(script);
                 core.replays.read.set(Some(read));
@@ -269,22 +283,52 @@ pub(crate) async fn again(core: &Core) -> SqlResult<()> {
                 return Ok(());
             }
             Err(error) if is_undone(core, &error) => core.txn().script = Some(script),
+            // The client has seen nothing of this run.
+            Err(error)
+                if error.state() == SqlState::DEADLOCK
+                    && script.replays < core.engine().replays() =>
+            {
+                let mut txn = core.txn();
+                (txn.script, txn.deadlocked) = (Some(script), true);
+            }
             Err(error) if shows_data(error.state()) => return Err(Failure::undone()),
             Err(error) => return Err(error),
         }
     }
 }
 
-/// Takes the script of a block that may be replayed.
-fn take(core: &Core) -> Option<Box<Script>> {
-    let mut txn = core.txn();
+/// Returns how often the block has been replayed, if it may be replayed once more.
+fn replays(core: &Core, txn: &Txn) -> Option<u32> {
     let reads_rows_only =
         txn.savepoints.is_empty() && txn.overlay.is_none() && txn.exported.is_empty();
     if txn.block == Block::None || !txn.sees_each() || !reads_rows_only {
         return None;
     }
-    let script = txn.script.take().unwrap_or_default();
-    (!script.closed && script.replays < core.engine().replays()).then_some(script)
+    let done = txn.script.as_ref().map_or(Some(0), |s| (!s.closed).then_some(s.replays));
+    done.filter(|done| *done < core.engine().replays())
+}
+
+/// Takes the script of a block that may be replayed.
+fn take(core: &Core) -> Option<Box<Script>> {
+    let mut txn = core.txn();
+    replays(core, &txn)?;
+    Some(txn.script.take().unwrap_or_default())
+}
+
+/// Returns the stake of a block that waits for the transactions ahead of it, if it can be replayed:
+/// then a deadlock that it is on ends without an error.
+pub(crate) fn stake_of_settle(core: &Core) -> Option<Stake> {
+    replays(core, &core.txn()).map(Stake::Retry)
+}
+
+/// Returns true if the error is a deadlock that a replay of the block hides. The block then counts
+/// as undone.
+pub(crate) fn hides(core: &Core, error: &SqlError) -> bool {
+    let mut txn = core.txn();
+    let hides = error.state() == SqlState::DEADLOCK && replays(core, &txn).is_some();
+    txn.undone |= hides;
+    txn.deadlocked |= hides;
+    hides
 }
 
 /// Runs the script. Returns what each statement read.
@@ -293,11 +337,14 @@ async fn run(core: &Core, script: &mut Script) -> SqlResult<Vec<Option<Lsn>>> {
     core.port.count_replay();
     let mut undone = {
         let mut txn = core.txn();
-        let Txn { block, characteristics, queried, .. } = *txn;
-        std::mem::replace(&mut *txn, Txn { block, characteristics, queried, ..Txn::default() })
+        let Txn { block, characteristics, queried, deadlocked, .. } = *txn;
+        let new = Txn { block, characteristics, queried, deadlocked, ..Txn::default() };
+        std::mem::replace(&mut *txn, new)
     };
-    tracing::debug!(txn = %undone.id, "a transaction ahead was undone: the block is replayed");
+    let deadlocked = undone.deadlocked;
+    tracing::debug!(txn = %undone.id, deadlocked, "the block is undone: it is replayed");
     txn::finish(core, &mut undone, None).await?;
+    core.replays.running.set((script.replays < core.engine().replays()).then_some(script.replays));
     let mut read = Vec::with_capacity(script.done.len());
     for (at, Done { plan, env, .. }) in script.done.iter().enumerate() {
         core.check_cancelled()?;

@@ -126,7 +126,10 @@ impl Txn {
 
     /// Returns true if its UPDATE may change rows whose last change is not committed.
     pub(crate) fn may_use_retired(&self, program: &Program) -> bool {
-        matches!(program, Program::Update { .. }) && self.block != Block::None && self.sees_each()
+        matches!(program, Program::Update { .. })
+            && self.block != Block::None
+            && self.sees_each()
+            && !self.deadlocked
     }
 
     /// Records that its statement is suspended. Below REPEATABLE READ only that statement keeps the

@@ -261,7 +261,12 @@ pub(crate) async fn settle(core: &Core) -> Result<(), Failure> {
     for partition in behind {
         let id = core.txn().id;
         let seq = core.send(partition, id, Body::Settle);
-        core.reply(seq).await?;
+        match core.reply(seq).await {
+            Err(Failure::Sql(error)) if replay::hides(core, &error) => {
+                return Err(Failure::Undone);
+            }
+            answer => drop(answer?),
+        }
     }
     // Not earlier: after an error, ROLLBACK TO may restore the block, which is then still behind
     // them.

@@ -2,10 +2,11 @@
 //! those ahead roll back (`src/replay.rs`).
 
 use crate::common::{Bank, Worker, open_config};
-use clearway_coordinator::{Engine, Event, Limits, Step, TxnStatus};
+use clearway_coordinator::{Engine, Event, Limits, Outcome, Step, TxnStatus};
+use clearway_ir::Plan;
 use clearway_ir::statement::{Isolation, Statement, TxnOptions};
 use clearway_testkit::MemDisk;
-use clearway_types::{SqlError, SqlState};
+use clearway_types::{SqlError, SqlResult, SqlState};
 use std::sync::Arc;
 
 /// Two partitions, and three sessions in blocks at READ COMMITTED.
@@ -171,8 +172,8 @@ fn unrepeatable_statement_fails_the_block() {
     let many = |s: &mut Scene| (0..64).for_each(|_| assert_eq!(s.read(1, 1), Some(100)));
     let savepoint = |s: &mut Scene| {
         s.workers[1].savepoint("s");
-        s.workers[1].plain(Statement::Release("s".into())).unwrap();
         s.workers[1].rollback_to("s");
+        s.workers[1].plain(Statement::Release("s".into())).unwrap();
     };
     let explain = |s: &mut Scene| drop(s.workers[1].plain(Statement::Explain(Vec::new())).unwrap());
     let cases: [fn(&mut Scene); 3] = [many, savepoint, explain];
@@ -188,7 +189,6 @@ fn unrepeatable_statement_fails_the_block() {
     }
 }
 
-/// Invariant 4 of `replay`, for a client that sends nothing.
 /// A released savepoint neither prevents that the block goes behind others, nor its replay.
 #[test]
 fn block_with_released_savepoint_is_replayed() {
@@ -206,6 +206,7 @@ fn block_with_released_savepoint_is_replayed() {
     s.close();
 }
 
+/// Invariant 4 of `replay`, for a client that sends nothing.
 #[test]
 fn undone_session_releases_its_locks() {
     let mut s = Scene::new();
@@ -318,36 +319,94 @@ fn cancelled_block_is_not_replayed() {
     s.close();
 }
 
-/// Each is behind the other, at different partitions. A COMMIT that is chosen as the victim is not
-/// retried: its block is gone. The other block is replayed.
-#[test]
-fn one_of_two_deadlocked_commits_fails() {
-    let mut s = Scene::new();
-    for (worker, account, amount) in [(0, 0, 1), (1, 1, 1), (1, 0, 10), (0, 1, 10)] {
-        s.add(worker, account, amount);
-    }
-    let mut steps = [0, 1].map(|worker| s.start_commit(worker));
-    // The victim must run, too: the other one waits for its undo.
-    while steps.iter().any(|step| matches!(step, Step::Pending)) {
-        for (worker, step) in s.workers.iter_mut().zip(&mut steps) {
+/// Runs the steps of the first two sessions to their ends, and commits the first one as soon as its
+/// step has ended if `commits` is set. A victim must run, too: the other one waits for its undo.
+fn end_both(s: &mut Scene, steps: [Step; 2], commits: bool) -> [SqlResult<Outcome>; 2] {
+    let mut steps = steps.map(Some);
+    let mut ends = [None, None];
+    while ends.iter().any(Option::is_none) {
+        for (at, worker) in s.workers[..2].iter_mut().enumerate() {
             worker.port.poll(&mut Vec::new());
-            if matches!(step, Step::Pending) {
-                *step = worker.resume();
+            match steps[at].take() {
+                Some(Step::Pending) => steps[at] = Some(worker.resume()),
+                Some(step) => {
+                    ends[at] = Some(worker.end(step));
+                    if commits && at == 0 {
+                        worker.commit().unwrap();
+                    }
+                }
+                None => {}
             }
         }
         std::thread::yield_now();
     }
-    let [first, second] = [0, 1].map(|worker| {
-        let step = std::mem::replace(&mut steps[worker], Step::Pending);
-        s.workers[worker].end(step).err().map(|error| error.state())
-    });
-    assert_eq!(
-        (first, second),
-        (None, Some(SqlState::DEADLOCK)),
-        "equal stakes: the later one is the victim"
-    );
-    assert_eq!(s.workers[1].status(), TxnStatus::Idle);
-    assert_eq!((s.balances(), s.replays()), ([Some(101), Some(110)], 1));
+    ends.map(Option::unwrap)
+}
+
+fn states(ends: [SqlResult<Outcome>; 2]) -> [Option<SqlState>; 2] {
+    ends.map(|end| end.err().map(|error| error.state()))
+}
+
+/// Both sessions update the accounts in the same order. The second goes behind the first,
+/// overtakes it, and runs `last`, which waits for the first, while the first waits for the second
+/// account.
+fn overtake(s: &mut Scene, last: &Arc<Plan>) -> [Step; 2] {
+    s.add(0, 0, 1);
+    s.add(1, 0, 10);
+    let plan = s.bank.adding(&mut s.workers[1], s.ids[1], 10);
+    s.workers[1].run(&plan).unwrap();
+    let last = s.workers[1].start(last);
+    assert!(matches!(last, Step::Pending));
+    let plan = s.bank.adding(&mut s.workers[0], s.ids[1], 1);
+    [s.workers[0].start(&plan), last]
+}
+
+#[test]
+fn deadlock_of_a_waiting_commit_is_hidden() {
+    let mut s = Scene::new();
+    let steps = overtake(&mut s, &crate::common::plan(Statement::Commit));
+    assert_eq!(states(end_both(&mut s, steps, true)), [None, None]);
+    assert_eq!((s.balances(), s.replays()), ([Some(111), Some(111)], 1));
+    s.close();
+}
+
+/// Invariant 5 of `replay`: without replays, the victim has the smallest stake. Its undo undoes the
+/// other block, too.
+#[test]
+fn deadlock_of_a_block_without_replays_is_an_error() {
+    let mut s = Scene::with_replays(0);
+    let steps = overtake(&mut s, &crate::common::plan(Statement::Commit));
+    let ends = states(end_both(&mut s, steps, false));
+    assert_eq!(ends, [Some(SqlState::DEADLOCK), Some(SqlState::SERIALIZATION_FAILURE)]);
+    s.close();
+}
+
+/// The statement that has to wait before it reads is run again after the replay.
+#[test]
+fn deadlock_of_a_waiting_read_is_hidden() {
+    let mut s = Scene::new();
+    let total = s.bank.totalling(&mut s.workers[1]);
+    let steps = overtake(&mut s, &total);
+    let [update, read] = end_both(&mut s, steps, true);
+    let rows = (update.and(read)).expect("both have been answered").rows;
+    assert_eq!(rows.get(0).get(0).unwrap().to_owned().as_i64(), Some(1022));
+    s.workers[1].commit().unwrap();
+    assert_eq!((s.balances(), s.replays()), ([Some(111), Some(111)], 1));
+    s.close();
+}
+
+/// Each is behind the other, at different partitions. Both are undone and replayed, which is
+/// another deadlock. It is hidden, too: invariant 6 of `replay`.
+#[test]
+fn deadlock_of_two_commits_is_hidden() {
+    let mut s = Scene::new();
+    for (worker, account, amount) in [(0, 0, 1), (1, 1, 1), (1, 0, 10), (0, 1, 10)] {
+        s.add(worker, account, amount);
+    }
+    let steps = [0, 1].map(|worker| s.start_commit(worker));
+    assert_eq!(states(end_both(&mut s, steps, false)), [None, None]);
+    assert_eq!(s.balances(), [Some(111), Some(111)]);
+    assert!((2..=4).contains(&s.replays()), "{}", s.replays());
     s.close();
 }
 

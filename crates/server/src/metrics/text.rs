@@ -127,7 +127,7 @@ fn engine(page: &mut Page, activity: &Activity) {
         ("checkpoints_total", "Completed checkpoints.", engine.checkpoints),
         (
             "replays_total",
-            "Blocks run again because another transaction's rollback had undone them.",
+            "Blocks run again after another transaction's rollback or a deadlock.",
             engine.replays,
         ),
     ] {
