@@ -4,9 +4,9 @@
 //!
 //! The product uses none of it. Three things are elsewhere, because the layers require it:
 //! - The hooks of planted bugs are in `sync::canary`: product crates call them.
-//! - `env::SeededEntropy` is beside the trait that it implements. The simulated network of `fabric`
-//!   and the load generator of `remote` draw from it, and so do the tests of `env`, which this crate
-//!   depends on.
+//! - `env::SeededEntropy` is beside the trait that it implements. The simulated network of
+//!   `fabric` and the load generator of `remote` draw from it, and so do the tests of `env`, which
+//!   this crate depends on.
 //! - A fake of a crate's own interface is with the tests of that crate, for example the log of the
 //!   pool's tests and the trees of the partition's: this crate knows `env` only.
 

@@ -58,8 +58,8 @@ pub struct EncryptionRequests {
     pub gss: bool,
 }
 
-/// Decodes the first packet of `input`; `None` while it is incomplete. A request for encryption that
-/// has come before (`earlier`) is treated as an unsupported protocol version.
+/// Decodes the first packet of `input`; `None` while it is incomplete. A request for encryption
+/// that has come before (`earlier`) is treated as an unsupported protocol version.
 ///
 /// # Errors
 /// The length is invalid. The inner error is to be reported to the client.

@@ -2,10 +2,10 @@
 //! its header.
 //!
 //! A lookup is [`Pool::read_optimistic`]: the pool's page table and its replacement. An insertion
-//! is [`Pool::create`]. No page is marked as changed, so the pool neither reads nor writes a page, and
-//! there is no disk. As always in the pool, one more thread evicts pages ahead of need. It keeps up
-//! to an eighth of the frames free, at most 2,048, so the pool holds fewer entries than it has
-//! frames.
+//! is [`Pool::create`]. No page is marked as changed, so the pool neither reads nor writes a page,
+//! and there is no disk. As always in the pool, one more thread evicts pages ahead of need. It
+//! keeps up to an eighth of the frames free, at most 2,048, so the pool holds fewer entries than it
+//! has frames.
 
 use clearway_buffer::{
     FileSpace, HEADER, MissingPage, NoLog, PAGE_SIZE, PageError, PageIo, Place, Pool, PoolConfig,
