@@ -43,7 +43,7 @@ pub const SOURCE: Costs = Costs {
     latch_ns: 70.0,
     transfer_ns: 150.0,
     memory_ns: 395.0,
-    crowd_ns: 18.0,
+    waiter_ns: 18.0,
     switch_ns: 3_000.0,
     slice_ns: f64::INFINITY,
     spin_ns: 1e6,

@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn crowded_categories_are_drawn_downwards() {
+    fn categories_without_room_are_drawn_downwards() {
         let names: Vec<String> = (0..30).map(|at| format!("policy-{at}/combining")).collect();
         let points: Vec<(f64, &[f64])> = (0..30).map(|at| (f64::from(at), &[5.0][..])).collect();
         let (x, y) = (Axis::names("cache", names.clone()), Axis::linear("throughput", "/us"));

@@ -29,7 +29,7 @@ pub struct Costs {
     /// 0: the memory is never a bottleneck.
     pub memory_ns: f64,
     /// Time that each waiting thread adds to the next acquisition of the latch.
-    pub crowd_ns: f64,
+    pub waiter_ns: f64,
     /// To switch a core to a sleeping or runnable thread.
     pub switch_ns: f64,
     /// Time slice of a thread while others are runnable; infinite without preemption.
@@ -62,7 +62,7 @@ impl Costs {
         ("latch", |costs| &mut costs.latch_ns),
         ("line", |costs| &mut costs.transfer_ns),
         ("memory", |costs| &mut costs.memory_ns),
-        ("waiter", |costs| &mut costs.crowd_ns),
+        ("waiter", |costs| &mut costs.waiter_ns),
         ("switch", |costs| &mut costs.switch_ns),
         ("slice", |costs| &mut costs.slice_ns),
         ("spin", |costs| &mut costs.spin_ns),
@@ -97,7 +97,7 @@ impl Costs {
             latch_ns: latch(),
             transfer_ns,
             memory_ns: 0.0,
-            crowd_ns: 0.0,
+            waiter_ns: 0.0,
             switch_ns: switch(),
             slice_ns: SLICE_NS,
             spin_ns: 0.0,
@@ -116,7 +116,7 @@ impl Costs {
             self.latch_ns,
             self.transfer_ns,
             self.memory_ns,
-            self.crowd_ns,
+            self.waiter_ns,
             self.switch_ns,
             self.slice_ns,
             self.spin_ns

@@ -258,7 +258,7 @@ impl Schedule {
             latch.held = true;
             let waiters = latch.spinning.len() + latch.sleeping.len();
             let last = std::mem::replace(&mut latch.last_holder_core, core);
-            ns += self.costs.latch_ns + self.costs.crowd_ns * waiters as f64;
+            ns += self.costs.latch_ns + self.costs.waiter_ns * waiters as f64;
             if last != core {
                 // The latch's own line is always transferred. The lists' ends may have been
                 // prefetched, but the threads it waited for have changed them since.

@@ -15,7 +15,7 @@ const COSTS: Costs = Costs {
     latch_ns: 20.0,
     transfer_ns: 50.0,
     memory_ns: 0.0,
-    crowd_ns: 0.0,
+    waiter_ns: 0.0,
     switch_ns: 1_000.0,
     slice_ns: f64::INFINITY,
     spin_ns: 0.0,
