@@ -48,9 +48,9 @@ impl CopyIn {
             return Err(Failure::Undone.into());
         }
         core.txn().wrote = true;
-        let (_, n) = Inserter { core, table: &self.table, program: &self.program, env: &self.env }
-            .rows(&rows, Rounds::Several)
-            .await?;
+        let Self { table, program, env, .. } = self;
+        let inserter = Inserter { core, table, program, env, new: true };
+        let (_, n) = inserter.rows(&rows, Rounds::Several).await?;
         self.rows.set(self.rows.get() + n);
         core.check_cancelled()?;
         Ok(())

@@ -21,14 +21,15 @@ use crate::outcome::{Outcome, Stop};
 use crate::query;
 use crate::statement::skipping;
 use crate::txn::everywhere;
+use clearway_ir::expr::BinaryOp;
 use clearway_ir::program::Env;
 use clearway_ir::{
-    Access, Catalog, Column, Distribution, Expr, IndexDef, OnConflict, Path, Program, Statement,
-    TableDef, UniqueKey,
+    Access, Catalog, CheckConstraint, Column, Distribution, Expr, IndexDef, OnConflict, Path,
+    Program, Statement, TableDef, UniqueKey,
 };
 use clearway_partition::{Batch, Body, RawOp};
 use clearway_sync::canary::{self, Bug};
-use clearway_types::{PartitionId, SqlError, SqlResult, SqlState, TableId, TreeId};
+use clearway_types::{Datum, PartitionId, SqlError, SqlResult, SqlState, TableId, TreeId};
 use std::sync::Arc;
 
 /// The partition of the catalog.
@@ -50,6 +51,7 @@ pub(crate) async fn run(core: &Core, statement: &Statement, env: &Env) -> Result
         Statement::AddPrimaryKey { table, name, columns } => {
             add_primary_key(core, table, name.as_deref(), columns).await
         }
+        Statement::AddCheck { table, check } => add_check(core, table, check, env).await,
         Statement::CreateIndex { table, name, columns, unique, if_not_exists, .. } => {
             let index = IndexDef {
                 name: name.clone(),
@@ -200,6 +202,55 @@ async fn add_primary_key(
     Ok(Outcome::plain("ALTER TABLE"))
 }
 
+/// Adds a CHECK constraint, which the planner has bound for this definition of the table, if no row
+/// violates it.
+async fn add_check(
+    core: &Core,
+    planned: &TableDef,
+    check: &CheckConstraint,
+    env: &Env,
+) -> Result<Outcome, Stop> {
+    let mut table = locked(core, &planned.name).await?;
+    if table.version != planned.version {
+        return Err(Stop::Replan);
+    }
+    let condition = Box::new(check.condition.clone());
+    let fails = Box::new(Expr::Literal(Datum::Bool(false)));
+    let scan = Arc::new(Program::Scan {
+        access: Access {
+            table: Arc::new(table.clone()),
+            path: Path::Full,
+            filter: Some(Expr::Binary(BinaryOp::NotDistinct, condition, fails)),
+            lock: None,
+            learned: Default::default(),
+        },
+        group: None,
+        project: vec![Expr::Literal(Datum::Bool(true))],
+        limit: Some(Expr::Literal(Datum::Int8(1))),
+    });
+    let env = Arc::new(env.clone());
+    for partition in core.engine().all() {
+        query::pull(core, partition, &scan, &env, &mut async |rows| match rows.is_empty() {
+            true => Ok(()),
+            false => Err(violated(&table, &check.name).into()),
+        })
+        .await?;
+    }
+    table.checks.push(check.clone());
+    table.checks.sort_by(|a, b| a.name.cmp(&b.name));
+    put(core, table).await?;
+    Ok(Outcome::plain("ALTER TABLE"))
+}
+
+/// Returns 23514: an existing row violates a new CHECK constraint.
+fn violated(table: &TableDef, check: &str) -> SqlError {
+    let text = format!(
+        "check constraint \"{check}\" of relation \"{}\" is violated by some row",
+        table.name
+    );
+    SqlError::new(SqlState::CHECK_VIOLATION, text).table(&table.name).constraint(check)
+}
+
 /// Copies all rows of `old` into the empty trees of `new`, in batches.
 async fn move_rows(core: &Core, old: &Arc<TableDef>, new: &Arc<TableDef>) -> Result<(), Stop> {
     let env = Arc::new(Env::default());
@@ -225,7 +276,7 @@ async fn move_rows(core: &Core, old: &Arc<TableDef>, new: &Arc<TableDef>) -> Res
             for i in 0..rows.len() {
                 no_nulls(new, rows.get(i))?;
             }
-            Inserter { core, table: new, program: &fill, env: &env }
+            Inserter { core, table: new, program: &fill, env: &env, new: false }
                 .rows(&rows, Rounds::Several)
                 .await
                 .map(drop)

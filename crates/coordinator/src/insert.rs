@@ -11,7 +11,7 @@ use crate::txn::{is_fresh, round};
 use clearway_ir::program::Env;
 use clearway_ir::statement::{Insert, Query, Source};
 use clearway_ir::{Charge, OnConflict, Program, TableDef};
-use clearway_partition::{Reply, not_null_violation};
+use clearway_partition::{Reply, not_null_violation, satisfies_checks};
 use clearway_types::row::BadRow;
 use clearway_types::{PartitionId, RowBatch, RowView, SqlError, SqlResult, SqlState};
 use std::ops::Range;
@@ -52,7 +52,8 @@ pub(crate) async fn run(
     env: &Arc<Env>,
 ) -> Result<(RowBatch, u64), Stop> {
     core.txn().wrote = true;
-    let inserter = Inserter { core, table: &insert.table, program: &insert.program, env };
+    let inserter =
+        Inserter { core, table: &insert.table, program: &insert.program, env, new: true };
     if let Source::Series { start, stop, step, ty } = &insert.source.source {
         let (per_row, rest) = split_per_row(&insert.source.finish);
         if rest.is_empty() && query::is_wanted(&insert.source, env)? {
@@ -96,6 +97,8 @@ pub(crate) struct Inserter<'a> {
     /// The table's [`Program::Insert`].
     pub program: &'a Arc<Program>,
     pub env: &'a Arc<Env>,
+    /// Whether the rows are new. Others were stored before, or an UPDATE has tested them.
+    pub new: bool,
 }
 
 impl Inserter<'_> {
@@ -113,7 +116,9 @@ impl Inserter<'_> {
             let chunk = at..rows.len().min(at.saturating_add(most));
             homes.clear();
             for i in chunk.clone() {
-                check(table, rows.get(i), self.env)?;
+                if self.new {
+                    check(table, rows.get(i), self.env)?;
+                }
                 homes.push(destination(core, table, rows.get(i), at / most)?);
             }
             let mut entries = Entries::new(table);
@@ -145,7 +150,7 @@ impl Inserter<'_> {
         row: RowView<'_>,
         home: PartitionId,
     ) -> Result<Vec<Reply>, Stop> {
-        let Self { core, table, program, env } = *self;
+        let Self { core, table, program, env, .. } = *self;
         let mut entries = Entries::new(table);
         entries.add(core, row, home)?;
         if entries.clash(core, on_conflict(program), env).await? {
@@ -253,14 +258,14 @@ pub(crate) async fn deal(
     Ok(round(core, parts.map(|(partition, part)| (partition, message(part))).collect()).await?)
 }
 
-/// Checks NOT NULL.
+/// Tests NOT NULL and CHECK.
 fn check(table: &TableDef, row: RowView<'_>, env: &Env) -> SqlResult<()> {
     for (i, (column, value)) in table.columns.iter().zip(row.iter()).enumerate() {
         if value.map_err(bad_row)?.is_null() && column.not_null {
             return Err(not_null_violation(table, i, row, env)?);
         }
     }
-    Ok(())
+    satisfies_checks(table, 0..table.checks.len(), row, env)
 }
 
 pub(crate) fn bad_row(_: BadRow) -> SqlError {

@@ -247,7 +247,8 @@ pub(crate) async fn modify(
                 return moved(core, table, &insert, replies, env).await;
             }
             let rows = merge(replies.into_iter().map(|(_, r)| r.rows));
-            Inserter { core, table, program: &insert, env }.rows(&rows, Rounds::Several).await
+            let inserter = Inserter { core, table, program: &insert, env, new: false };
+            inserter.rows(&rows, Rounds::Several).await
         }
         Program::Delete { access: Access { table, .. }, returning } if table.has_global_index() => {
             let width = returning.len() - table.global_index_columns().count();
@@ -283,7 +284,8 @@ async fn moved(
     }
     gone.cancel(&mut come);
     gone.delete(core, env).await?;
-    Inserter { core, table, program: insert, env }.moved(&rows, &homes, &come).await
+    let inserter = Inserter { core, table, program: insert, env, new: false };
+    inserter.moved(&rows, &homes, &come).await
 }
 
 /// Finishes a DELETE from a table with a global index. After the first `width` columns, its rows

@@ -71,6 +71,7 @@ pub(crate) async fn run(
         | Statement::DropTable { .. }
         | Statement::Truncate { .. }
         | Statement::AddPrimaryKey { .. }
+        | Statement::AddCheck { .. }
         | Statement::CreateIndex { .. }
         | Statement::DropIndex { .. } => {
             txn::in_transaction(core, true, Box::pin(ddl::run(core, &plan.statement, env)))
@@ -185,7 +186,7 @@ pub(crate) fn command(statement: &Statement) -> &'static str {
         Statement::CreateTable { .. } => "CREATE TABLE",
         Statement::DropTable { .. } => "DROP TABLE",
         Statement::Truncate { .. } => "TRUNCATE TABLE",
-        Statement::AddPrimaryKey { .. } => "ALTER TABLE",
+        Statement::AddPrimaryKey { .. } | Statement::AddCheck { .. } => "ALTER TABLE",
         Statement::CreateIndex { .. } => "CREATE INDEX",
         Statement::DropIndex { .. } => "DROP INDEX",
         Statement::Copy(_) => "COPY FROM",

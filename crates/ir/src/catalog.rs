@@ -1,6 +1,6 @@
 //! Table definitions, and the immutable snapshot of them that a statement is planned against.
 
-use crate::Expr;
+use crate::{CheckConstraint, Expr};
 use clearway_types::{SqlType, TableId, TreeId};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -76,6 +76,9 @@ pub struct TableDef {
     pub primary_key_global_index: Option<TreeId>,
     /// The secondary indexes; each partition has its own trees of them.
     pub indexes: Vec<IndexDef>,
+    /// The CHECK constraints, sorted by name: the order in which a row is tested.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<CheckConstraint>,
     /// How the rows are distributed.
     pub distribution: Distribution,
 }
@@ -84,6 +87,12 @@ impl TableDef {
     /// Returns the position of the column called `name`.
     pub fn column(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|c| c.name == name)
+    }
+    /// Returns true if a key or CHECK constraint of the table is called `name`.
+    pub fn has_constraint(&self, name: &str) -> bool {
+        !self.primary_key.is_empty() && self.primary_key_name == name
+            || self.indexes.iter().any(|index| index.unique && index.name == name)
+            || self.checks.iter().any(|check| check.name == name)
     }
     /// Returns all trees of the table; the first is the tree of the rows.
     pub fn trees(&self) -> impl Iterator<Item = TreeId> + '_ {
@@ -111,6 +120,11 @@ impl Catalog {
     /// namespace.
     pub fn has_relation(&self, name: &str) -> bool {
         self.table(name).is_some() || self.index(name).is_some() || self.keyed_by(name).is_some()
+    }
+    /// Returns true if a constraint of any table is called `name`. A default name is not chosen
+    /// twice, although only constraints of the same table must have different names.
+    pub fn has_constraint(&self, name: &str) -> bool {
+        self.tables.values().any(|table| table.has_constraint(name))
     }
     /// Returns the table whose primary key is called `name`.
     pub fn keyed_by(&self, name: &str) -> Option<&Arc<TableDef>> {

@@ -46,6 +46,28 @@ pub enum Expr {
     Func(Func, Vec<Expr>),
 }
 
+impl Expr {
+    /// Returns true if `is` holds for the expression or any of its descendants.
+    pub fn any(&self, is: &mut dyn FnMut(&Self) -> bool) -> bool {
+        if is(self) {
+            return true;
+        }
+        match self {
+            Self::Literal(_) | Self::Param(_) | Self::Column(_) => false,
+            Self::Unary(_, a) | Self::IsNull(a) | Self::Cast { expr: a, .. } => a.any(is),
+            Self::Binary(_, a, b) | Self::Like { expr: a, pattern: b, .. } => {
+                a.any(is) || b.any(is)
+            }
+            Self::InList(a, list) => a.any(is) || list.iter().any(|e| e.any(is)),
+            Self::Case(arms, last) => {
+                arms.iter().any(|(when, then)| when.any(is) || then.any(is))
+                    || last.as_deref().is_some_and(|e| e.any(is))
+            }
+            Self::Func(_, args) => args.iter().any(|e| e.any(is)),
+        }
+    }
+}
+
 /// Unary operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum UnaryOp {

@@ -13,15 +13,16 @@ use clearway_types::SqlType;
 pub const MOST_ADDED: usize = 4;
 
 impl Program {
-    /// Creates an UPDATE and determines whether it only adds.
+    /// Creates an UPDATE. Determines which CHECK constraints it tests, and whether it only adds.
     pub fn update(
         access: Access,
         set: Vec<(usize, Expr)>,
         returning: Vec<Expr>,
         moves: bool,
     ) -> Self {
-        let adds = !moves && returning.is_empty() && only_adds(&access, &set);
-        Self::Update { access, set, returning, moves, adds }
+        let checks = access.table.checks_of_update(&set);
+        let adds = !moves && returning.is_empty() && checks.is_empty() && only_adds(&access, &set);
+        Self::Update { access, set, returning, checks, moves, adds }
     }
 }
 
@@ -82,18 +83,5 @@ fn is_column(e: &Expr, column: usize) -> bool {
 }
 
 fn has_column(e: &Expr) -> bool {
-    match e {
-        Expr::Literal(_) | Expr::Param(_) => false,
-        Expr::Column(_) => true,
-        Expr::Unary(_, a) | Expr::IsNull(a) | Expr::Cast { expr: a, .. } => has_column(a),
-        Expr::Binary(_, a, b) | Expr::Like { expr: a, pattern: b, .. } => {
-            has_column(a) || has_column(b)
-        }
-        Expr::InList(a, list) => has_column(a) || list.iter().any(has_column),
-        Expr::Case(arms, last) => {
-            arms.iter().any(|(when, then)| has_column(when) || has_column(then))
-                || last.as_deref().is_some_and(has_column)
-        }
-        Expr::Func(_, args) => args.iter().any(has_column),
-    }
+    e.any(&mut |e| matches!(e, Expr::Column(_)))
 }

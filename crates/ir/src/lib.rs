@@ -10,6 +10,7 @@ pub mod agg;
 mod arith;
 pub mod cast;
 pub mod catalog;
+pub mod check;
 mod decimal;
 pub mod eval;
 pub mod expr;
@@ -32,6 +33,7 @@ pub mod system;
 pub mod value;
 
 pub use catalog::{Catalog, Column, Distribution, IndexDef, TableDef};
+pub use check::CheckConstraint;
 pub use expr::Expr;
 pub use func::VERSION;
 pub use global_index::{GlobalIndex, GlobalIndexOp, UniqueKey};

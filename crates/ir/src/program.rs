@@ -280,6 +280,8 @@ pub enum Program {
         set: Vec<(usize, Expr)>,
         /// Output columns; input: the new row.
         returning: Vec<Expr>,
+        /// The CHECK constraints that the new row may violate: positions in `TableDef::checks`.
+        checks: Vec<usize>,
         /// Set if a distribution column changes, or a column of a key with a global index. The old
         /// row is deleted here. The output is the whole new row, which the coordinator inserts
         /// where it belongs. If the table has global indexes, each new row follows the whole old

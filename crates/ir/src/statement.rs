@@ -2,7 +2,7 @@
 
 use crate::program::{Aggregate, Group};
 use crate::system::SystemView;
-use crate::{Column, Distribution, Expr, Program, TableDef, UniqueKey};
+use crate::{CheckConstraint, Column, Distribution, Expr, Program, TableDef, UniqueKey};
 use clearway_types::{SqlType, TableId};
 use std::sync::Arc;
 
@@ -101,6 +101,13 @@ pub enum Statement {
         name: Option<String>,
         /// Key columns.
         columns: Vec<usize>,
+    },
+    /// ALTER TABLE ... ADD CHECK.
+    AddCheck {
+        /// The table.
+        table: Arc<TableDef>,
+        /// The constraint.
+        check: CheckConstraint,
     },
     /// CREATE INDEX.
     CreateIndex {
@@ -500,6 +507,7 @@ pub fn unnumbered_table(
         primary_key,
         primary_key_global_index: None,
         indexes: Vec::new(),
+        checks: Vec::new(),
         distribution,
     }
 }

@@ -20,7 +20,7 @@ mod txn;
 mod versioned;
 mod versions;
 
-pub use exec::not_null_violation;
+pub use exec::{not_null_violation, satisfies_checks};
 pub use limits::Limits;
 pub use lock::{HotRow, Wanted, WantedPlace};
 pub use message::{

@@ -198,6 +198,8 @@ impl<'a> Binder<'a> {
             .strip_prefix('$')
             .and_then(|n| n.parse::<usize>().ok())
             .filter(|n| (1..=MAX_PARAMS).contains(n))
+            // A stored condition outlives the statement.
+            .filter(|_| self.mode != Aggregates::Refused(crate::checks::CLAUSE))
             .ok_or_else(|| {
                 SqlError::new(
                     SqlState::UNDEFINED_PARAMETER,

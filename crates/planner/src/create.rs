@@ -94,6 +94,9 @@ pub(crate) fn table(c: &mut Cursor<'_>, create: &[TokenWithSpan]) -> SqlResult<K
 /// which are parsed here.
 fn elements(c: &mut Cursor<'_>) -> SqlResult<Vec<TokenWithSpan>> {
     let (mut out, mut depth, mut keyed) = (Vec::new(), 0, false);
+    // The first word of the column or constraint, and whether it is a CHECK constraint of the
+    // table. Nothing of a new table's rows could be invalid.
+    let (mut first, mut checked) = (true, None);
     loop {
         if depth == 1 && c.is("exclude") {
             return Err(c.unsupported("EXCLUDE"));
@@ -101,13 +104,22 @@ fn elements(c: &mut Cursor<'_>) -> SqlResult<Vec<TokenWithSpan>> {
         if depth == 1 && keyed {
             options::constraint(c)?;
         }
+        if depth == 1 && std::mem::take(&mut first) {
+            checked = (c.is("constraint") || c.is("check")).then_some(false);
+        }
+        if depth == 1 && checked == Some(true) {
+            options::check(c)?;
+        }
         let Some(token) = c.rest().first() else { return Err(c.error()) };
         c.next();
         match &token.token {
             Token::LParen => depth += 1,
             Token::RParen => depth -= 1,
-            Token::Comma if depth == 1 => keyed = false,
+            Token::Comma if depth == 1 => (keyed, first) = (false, true),
             _ => {}
+        }
+        if depth == 1 && checked.is_some() {
+            checked = Some(checked == Some(true) || word_of(&token.token) == "check");
         }
         keyed |= depth == 1 && matches!(word_of(&token.token).as_str(), "unique" | "primary");
         out.push(token.clone());

@@ -1,6 +1,7 @@
 //! CREATE TABLE and CREATE INDEX.
 
 use crate::bind::{Aggregates, Binder};
+use crate::checks::{self, DeclaredCheck};
 use crate::error::place;
 use crate::parse::Distributed;
 use crate::position::is_undecided;
@@ -18,6 +19,14 @@ const MAX_COLUMNS: usize = 1600;
 
 /// A key as declared: name, columns.
 type Key = (Option<String>, Vec<String>);
+
+/// The constraints of a CREATE TABLE as declared.
+#[derive(Default)]
+struct Constraints<'a> {
+    primary: Option<Key>,
+    uniques: Vec<Key>,
+    checks: Vec<DeclaredCheck<'a>>,
+}
 
 /// Binds CREATE TABLE.
 pub(crate) fn create_table(
@@ -40,10 +49,10 @@ pub(crate) fn create_table(
             format!("tables can have at most {MAX_COLUMNS} columns"),
         ));
     }
-    let (mut primary, mut uniques): (Option<Key>, Vec<Key>) = (None, Vec::new());
+    let mut declared = Constraints::default();
     let mut columns: Vec<Column> = Vec::new();
     for def in &c.columns {
-        let column = table_column(b, &name, def, &mut primary, &mut uniques)?;
+        let column = table_column(b, &name, def, &mut declared)?;
         if columns.iter().any(|have| have.name == column.name) {
             let text = format!("column \"{}\" specified more than once", column.name);
             return Err(SqlError::new(SqlState::DUPLICATE_COLUMN, text));
@@ -51,21 +60,29 @@ pub(crate) fn create_table(
         columns.push(column);
     }
     for constraint in &c.constraints {
-        table_constraint(&name, constraint, &mut primary, &mut uniques)?;
+        table_constraint(&name, constraint, &mut declared)?;
     }
+    let Constraints { primary, uniques, checks } = declared;
     let mut table = unnumbered_table(&name, columns, Vec::new(), Distribution::Random);
-    if let Some((constraint, names)) = primary {
-        table.primary_key = key_columns(&table, &names, "primary key")?;
-        table.primary_key_name =
-            constraint.unwrap_or_else(|| free_name(catalog, &table, format!("{name}_pkey")));
+    let primary = primary
+        .map(|(name, names)| Ok((name, key_columns(&table, &names, "primary key")?)))
+        .transpose()?;
+    let uniques = uniques
+        .into_iter()
+        .map(|(name, names)| Ok((name, key_columns(&table, &names, "unique")?, names)))
+        .collect::<SqlResult<Vec<_>>>()?;
+    // The names of keys are chosen after those of CHECK constraints.
+    table.checks = checks::bind_all(b, catalog, &table, checks)?;
+    if let Some((constraint, columns)) = primary {
+        table.primary_key_name = key_name(catalog, &table, constraint, format!("{name}_pkey"))?;
+        table.primary_key = columns;
         for c in table.primary_key.clone() {
             table.columns[c].not_null = true;
         }
     }
-    for (constraint, names) in uniques {
-        let columns = key_columns(&table, &names, "unique")?;
+    for (constraint, columns, names) in uniques {
         let default = format!("{name}_{}_key", names.join("_"));
-        let name = constraint.unwrap_or_else(|| free_name(catalog, &table, default));
+        let name = key_name(catalog, &table, constraint, default)?;
         table.indexes.push(IndexDef {
             name,
             tree: Default::default(),
@@ -78,22 +95,61 @@ pub(crate) fn create_table(
     Ok(Statement::CreateTable { table, if_not_exists: c.if_not_exists })
 }
 
-fn free_name(catalog: &Catalog, table: &TableDef, wanted: String) -> String {
+/// Returns the name of a key: the one given, or else a free one. 42710 if a CHECK constraint of the
+/// table has that name.
+fn key_name(
+    catalog: &Catalog,
+    table: &TableDef,
+    given: Option<String>,
+    wanted: String,
+) -> SqlResult<String> {
+    let Some(name) = given else {
+        return Ok(free_name(catalog, table, wanted, |name| {
+            table.has_constraint(name) || catalog.has_constraint(name)
+        }));
+    };
+    if table.checks.iter().any(|check| check.name == name) {
+        return Err(checks::exists(table, &name));
+    }
+    Ok(name)
+}
+
+/// Returns the name of a primary key that is added to a table; `None` is the default.
+pub(crate) fn added_key_name(
+    catalog: &Catalog,
+    table: &TableDef,
+    given: Option<String>,
+) -> SqlResult<Option<String>> {
+    let wanted = format!("{}_pkey", table.name);
+    if given.is_none() && !table.has_constraint(&wanted) {
+        return Ok(None);
+    }
+    key_name(catalog, table, given, wanted).map(Some)
+}
+
+/// Returns `wanted`, or the first of its numbered variants that no relation has and that is not
+/// `taken`.
+fn free_name(
+    catalog: &Catalog,
+    table: &TableDef,
+    wanted: String,
+    taken: impl Fn(&str) -> bool,
+) -> String {
     let taken = |name: &str| {
         name == table.name
             || table.indexes.iter().any(|i| i.name == name)
             || catalog.has_relation(name)
+            || taken(name)
     };
     let numbered = (1..).map(|n| format!("{wanted}{n}"));
     std::iter::once(wanted.clone()).chain(numbered).find(|n| !taken(n)).unwrap_or(wanted)
 }
 
-fn table_column(
+fn table_column<'a>(
     b: &mut Binder<'_>,
     table: &str,
-    def: &ast::ColumnDef,
-    primary: &mut Option<Key>,
-    uniques: &mut Vec<Key>,
+    def: &'a ast::ColumnDef,
+    declared: &mut Constraints<'a>,
 ) -> SqlResult<Column> {
     let name = fold(&def.name);
     let ty = types::resolve_column(&def.data_type).map_err(|e| b.type_error(e, def))?;
@@ -125,13 +181,13 @@ fn table_column(
                 column.default = (value != Expr::Literal(Datum::Null)).then_some(value);
             }
             ColumnOption::PrimaryKey(_) => {
-                set_primary(table, primary, (named, vec![name.clone()]))?
+                set_primary(table, &mut declared.primary, (named, vec![name.clone()]))?
             }
-            ColumnOption::Unique(_) => uniques.push((named, vec![name.clone()])),
+            ColumnOption::Unique(_) => declared.uniques.push((named, vec![name.clone()])),
             ColumnOption::ForeignKey(_) => {
                 return Err(SqlError::unsupported("a FOREIGN KEY constraint"));
             }
-            ColumnOption::Check(_) => return Err(SqlError::unsupported("a CHECK constraint")),
+            ColumnOption::Check(check) => declared.checks.push(DeclaredCheck::of(named, check)?),
             ColumnOption::Generated { .. } | ColumnOption::Identity(_) => {
                 return Err(SqlError::unsupported("a generated column"));
             }
@@ -179,24 +235,26 @@ fn set_primary(table: &str, primary: &mut Option<Key>, key: Key) -> SqlResult<()
     Ok(())
 }
 
-fn table_constraint(
+fn table_constraint<'a>(
     table: &str,
-    constraint: &TableConstraint,
-    primary: &mut Option<Key>,
-    uniques: &mut Vec<Key>,
+    constraint: &'a TableConstraint,
+    declared: &mut Constraints<'a>,
 ) -> SqlResult<()> {
     match constraint {
         TableConstraint::PrimaryKey(k) => set_primary(
             table,
-            primary,
+            &mut declared.primary,
             (k.name.as_ref().map(fold), constraint_columns(&k.columns)?),
         ),
         TableConstraint::Unique(k) => {
-            uniques.push((k.name.as_ref().map(fold), constraint_columns(&k.columns)?));
+            declared.uniques.push((k.name.as_ref().map(fold), constraint_columns(&k.columns)?));
             Ok(())
         }
         TableConstraint::ForeignKey(_) => Err(SqlError::unsupported("a FOREIGN KEY constraint")),
-        TableConstraint::Check(_) => Err(SqlError::unsupported("a CHECK constraint")),
+        TableConstraint::Check(check) => {
+            declared.checks.push(DeclaredCheck::of(check.name.as_ref().map(fold), check)?);
+            Ok(())
+        }
         _ => Err(SqlError::unsupported("this table constraint")),
     }
 }
@@ -310,7 +368,10 @@ pub(crate) fn create_index(
     }
     let name = match name {
         Some(name) => name.to_owned(),
-        None => free_name(catalog, table, format!("{}_{}_idx", table.name, names.join("_"))),
+        None => {
+            let wanted = format!("{}_{}_idx", table.name, names.join("_"));
+            free_name(catalog, table, wanted, |_| false)
+        }
     };
     Ok((name, columns))
 }

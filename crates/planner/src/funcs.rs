@@ -1,6 +1,7 @@
 //! Function calls: scalar functions and aggregates.
 
 use crate::bind::{AGGREGATE, Aggregates, Binder, Exports, Typed};
+use crate::checks;
 use crate::coerce::{cast_expr, is_time};
 use crate::position::is_undecided;
 use crate::relation::{cross_database, no_schema};
@@ -75,14 +76,19 @@ pub(crate) fn bind(b: &mut Binder<'_>, e: &ast::Expr) -> SqlResult<Typed> {
             let args = vec![b.bind(expr)?];
             scalar(b, "floor", args)
         }
-        _ => Err(SqlError::unsupported(construct(e))),
+        _ => match (construct(e), b.mode) {
+            (SUBQUERY, Aggregates::Refused(checks::CLAUSE)) => Err(checks::subquery(b, e)),
+            (what, _) => Err(SqlError::unsupported(what)),
+        },
     }
 }
+
+const SUBQUERY: &str = "a subquery";
 
 fn construct(e: &ast::Expr) -> &'static str {
     use ast::Expr as E;
     match e {
-        E::Subquery(_) | E::InSubquery { .. } | E::Exists { .. } => "a subquery",
+        E::Subquery(_) | E::InSubquery { .. } | E::Exists { .. } => SUBQUERY,
         E::Array(_) | E::InUnnest { .. } | E::CompoundFieldAccess { .. } => "an array",
         E::AnyOp { .. } | E::AllOp { .. } => "ANY or ALL",
         E::Interval(_) => "type interval",
@@ -123,7 +129,7 @@ fn function(b: &mut Binder<'_>, f: &ast::Function) -> SqlResult<Typed> {
     }
     let list = match &f.args {
         FunctionArguments::None => return bare_word(name).ok_or_else(|| undefined(name, &[])),
-        FunctionArguments::Subquery(_) => return Err(SqlError::unsupported("a subquery")),
+        FunctionArguments::Subquery(_) => return Err(SqlError::unsupported(SUBQUERY)),
         FunctionArguments::List(list) => list,
     };
     if !list.clauses.is_empty() {
@@ -145,6 +151,10 @@ fn function(b: &mut Binder<'_>, f: &ast::Function) -> SqlResult<Typed> {
         let t = b.bind(e)?;
         undecided = undecided.or(is_undecided(&t).then_some(e));
         args.push(t);
+    }
+    if name == "generate_series" && b.mode == Aggregates::Refused(checks::CLAUSE) {
+        let text = format!("set-returning functions are not allowed in {}", checks::CLAUSE);
+        return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, text));
     }
     let types: Vec<SqlType> = args.iter().map(|t| t.ty).collect();
     match (undecided, scalar(b, name, args)) {

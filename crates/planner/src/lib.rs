@@ -13,6 +13,7 @@ mod access;
 mod backup;
 mod bind;
 mod cache;
+mod checks;
 mod coerce;
 mod copy;
 mod create;

@@ -169,6 +169,26 @@ pub(crate) fn constraint(c: &mut Cursor<'_>) -> SqlResult<()> {
     }
 }
 
+/// Reads the options after a CHECK constraint of a table, in any order. Returns true for NOT VALID.
+pub(crate) fn check(c: &mut Cursor<'_>) -> SqlResult<bool> {
+    let mut unchecked = false;
+    loop {
+        let start = c.clone();
+        if c.accept(&["not", "valid"]) {
+            unchecked = true;
+        } else if c.is("deferrable") || c.clone().accept(&["initially", "deferred"]) {
+            let text = "CHECK constraints cannot be marked DEFERRABLE";
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, text));
+        } else if !(c.accept(&["not", "deferrable"])
+            || c.accept(&["initially", "immediate"])
+            || c.accept(&["no", "inherit"]))
+            && c.is_at(&start)
+        {
+            return Ok(unchecked);
+        }
+    }
+}
+
 /// One option of a parenthesised list: its name, its value, and their positions.
 struct Given {
     name: String,

@@ -79,6 +79,12 @@ pub(crate) enum Kind {
         name: Option<String>,
         columns: Vec<String>,
     },
+    AddCheck {
+        table: RelationName,
+        if_exists: bool,
+        name: Option<String>,
+        condition: Box<ast::Expr>,
+    },
     CreateIndex {
         table: RelationName,
         name: Option<String>,

@@ -4,11 +4,11 @@ use crate::bind::{Aggregates, Binder, Typed};
 use crate::parse::{Kind, ParsedStatement};
 use crate::relation::RelationName;
 use crate::scope::column;
-use crate::{backup, copy, ddl, dml, explain, query, types};
+use crate::{backup, checks, copy, ddl, dml, explain, query, types};
 use clearway_ir::search_path::SearchPath;
 use clearway_ir::statement::Maintain;
 use clearway_ir::statement::{Argument, OutColumn};
-use clearway_ir::{Catalog, Plan, Statement};
+use clearway_ir::{Catalog, Plan, Statement, TableDef};
 use clearway_types::{SqlError, SqlResult, SqlState, SqlType};
 use sqlparser::ast;
 use std::sync::Arc;
@@ -60,12 +60,9 @@ fn bind(
             (ddl::create_table(b, catalog, create, distribution.as_ref())?, none())
         }
         Kind::AddPrimaryKey { table: name, if_exists, name: constraint, columns } => {
-            let def = match name.target(catalog, &b.path) {
-                Err(e) if *if_exists && e.state() != SqlState::WRONG_OBJECT_TYPE => {
-                    let notice = format!("relation \"{}\" does not exist, skipping", name.name);
-                    return Ok((Statement::Skip { tag: "ALTER TABLE", notice }, none()));
-                }
-                found => found?,
+            let def = match altered(b, catalog, name, *if_exists)? {
+                Ok(def) => def,
+                Err(skip) => return Ok((skip, none())),
             };
             let columns =
                 columns.iter().map(|name| column(def, name)).collect::<SqlResult<Vec<_>>>()?;
@@ -74,14 +71,16 @@ fn bind(
                 return Err(SqlError::new(SqlState::INVALID_TABLE_DEFINITION, text));
             }
             ddl::once_each(def, &columns, "primary key")?;
-            (
-                Statement::AddPrimaryKey {
-                    table: def.name.clone(),
-                    name: constraint.clone(),
-                    columns,
-                },
-                none(),
-            )
+            let name = ddl::added_key_name(catalog, def, constraint.clone())?;
+            (Statement::AddPrimaryKey { table: def.name.clone(), name, columns }, none())
+        }
+        Kind::AddCheck { table: name, if_exists, name: constraint, condition } => {
+            let def = match altered(b, catalog, name, *if_exists)? {
+                Ok(def) => def.clone(),
+                Err(skip) => return Ok((skip, none())),
+            };
+            let check = checks::added(b, catalog, &def, constraint.clone(), condition)?;
+            (Statement::AddCheck { table: def, check }, none())
         }
         Kind::CreateIndex {
             table: name,
@@ -178,6 +177,22 @@ fn bind(
             (Statement::Execute { name: name.clone(), args: bound }, none())
         }
     })
+}
+
+/// Returns the table of an ALTER TABLE, or what it does instead if the table may be missing and is.
+fn altered<'c>(
+    b: &Binder<'_>,
+    catalog: &'c Catalog,
+    name: &RelationName,
+    if_exists: bool,
+) -> SqlResult<Result<&'c Arc<TableDef>, Statement>> {
+    match name.target(catalog, &b.path) {
+        Err(e) if if_exists && e.state() != SqlState::WRONG_OBJECT_TYPE => {
+            let notice = format!("relation \"{}\" does not exist, skipping", name.name);
+            Ok(Err(Statement::Skip { tag: "ALTER TABLE", notice }))
+        }
+        found => found.map(Ok),
+    }
 }
 
 fn text_column(name: &str) -> Vec<OutColumn> {

@@ -3,6 +3,7 @@
 
 use crate::cursor::Cursor;
 use crate::parse::{Kind, data_types, expressions, statement};
+use crate::relation::RelationName;
 use crate::{backup, copy, create, cursors, options};
 use clearway_ir::Statement;
 use clearway_ir::statement::{Isolation, Maintain, TxnOptions};
@@ -351,10 +352,12 @@ fn alter(c: &mut Cursor<'_>) -> SqlResult<Option<Kind>> {
         return Err(c.unsupported(&format!("ALTER TABLE {what}")));
     }
     let name = if c.accept(&["constraint"]) { Some(c.ident()?) } else { None };
+    if c.is("check") {
+        return added_check(c, table, if_exists, name).map(Some);
+    }
     if !c.accept(&["primary", "key"]) {
         let what = match c.peek_word().as_deref() {
             Some("foreign") => "a FOREIGN KEY constraint",
-            Some("check") => "a CHECK constraint",
             Some("unique") => "ALTER TABLE ADD UNIQUE",
             Some(_) => "ALTER TABLE ADD COLUMN",
             None => return Err(c.error()),
@@ -367,6 +370,25 @@ fn alter(c: &mut Cursor<'_>) -> SqlResult<Option<Kind>> {
     let columns = c.columns()?;
     options::constraint(c)?;
     Ok(Some(Kind::AddPrimaryKey { table, if_exists, name, columns }))
+}
+
+fn added_check(
+    c: &mut Cursor<'_>,
+    table: RelationName,
+    if_exists: bool,
+    name: Option<String>,
+) -> SqlResult<Kind> {
+    c.next();
+    let start = c.clone();
+    let mut conditions = expressions(c.sql, c.parenthesised()?)?;
+    let (Some(condition), true) = (conditions.pop(), conditions.is_empty()) else {
+        return Err(start.error());
+    };
+    let options = c.clone();
+    if options::check(c)? {
+        return Err(options.unsupported("NOT VALID"));
+    }
+    Ok(Kind::AddCheck { table, if_exists, name, condition: Box::new(condition) })
 }
 
 fn create(c: &mut Cursor<'_>) -> SqlResult<Option<Kind>> {

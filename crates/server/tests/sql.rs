@@ -47,6 +47,7 @@ macro_rules! scripts {
 
 scripts! {
     blocks
+    checks
     copy
     cursors
     date

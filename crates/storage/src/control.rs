@@ -24,8 +24,9 @@ use clearway_types::Lsn;
 use crate::error::OpenError;
 
 const MAGIC: &[u8; 8] = b"CLEARWAY";
-/// The version that is written. Version 2 may have additions in its log.
-const VERSION: u32 = 2;
+/// The version that is written. Since version 2 the log may have additions, and since version 3 the
+/// catalog may have CHECK constraints, which older releases would ignore.
+const VERSION: u32 = 3;
 /// The oldest version that can be read.
 const OLDEST: u32 = 1;
 const SLOT_STRIDE: u64 = 4096;
@@ -253,7 +254,7 @@ mod tests {
         }
     }
 
-    /// Disks outlive releases: these bytes are format version 2.
+    /// Disks outlive releases: these bytes are format version 3.
     #[test]
     fn the_format_stays() {
         let state = State {
@@ -264,8 +265,8 @@ mod tests {
             next_txn: 99,
             durable: Lsn(808),
         };
-        let expected: [u8; SLOT] = *b"CLEARWAY\x02\0\0\0\x01\0\x07\0\x05\0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0\
-            \x10\0\0\0\0\0\0\0\x63\0\0\0\0\0\0\0\0\x20\0\0\x04\x03\x02\x01\x64\0\0\0\x8c\x1f\xf9\x29";
+        let expected: [u8; SLOT] = *b"CLEARWAY\x03\0\0\0\x01\0\x07\0\x05\0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0\
+            \x10\0\0\0\0\0\0\0\x63\0\0\0\0\0\0\0\0\x20\0\0\x04\x03\x02\x01\x64\0\0\0\x26\xeb\x97\x8d";
         assert_eq!(encode(&state, 5), expected);
     }
 
@@ -283,11 +284,13 @@ mod tests {
             Err(Unusable::Foreign(why)) => assert!(why.contains(what), "{why}"),
             other => panic!("{other:?}, not {what}"),
         };
-        says(&|slot| slot[8] = 3, "made by a newer release");
+        says(&|slot| slot[8] = 4, "made by a newer release");
         says(&|slot| slot[8] = 0, "format version 0");
         says(&|slot| slot[PAGE_SIZE_AT + 1] = 0x40, "pages of 16384 bytes");
         says(&|slot| slot[BYTE_ORDER_AT..BYTE_ORDER_AT + 4].reverse(), "byte order");
-        assert_eq!(resealed(|slot| slot[8] = 1), Ok(Some((1, State::default()))));
+        for older in [1, 2] {
+            assert_eq!(resealed(|slot| slot[8] = older), Ok(Some((1, State::default()))));
+        }
         // Directories created before page size and byte order were recorded.
         assert_eq!(
             resealed(|slot| slot[PAGE_SIZE_AT..CRC_AT].fill(0)),

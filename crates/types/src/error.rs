@@ -53,6 +53,8 @@ states! {
     NOT_NULL_VIOLATION = b"23502";
     /// unique_violation
     UNIQUE_VIOLATION = b"23505";
+    /// check_violation
+    CHECK_VIOLATION = b"23514";
     /// active_sql_transaction
     ACTIVE_TRANSACTION = b"25001";
     /// read_only_sql_transaction

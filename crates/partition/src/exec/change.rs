@@ -280,39 +280,3 @@ pub(super) fn duplicated(
     let error = SqlError::new(SqlState::UNIQUE_VIOLATION, message).detail(detail);
     Ok(error.table(&table.name).constraint(&index.name))
 }
-
-/// Maximum length of a value in the detail of 23502, in bytes.
-const SHOWN: usize = 64;
-
-/// Returns 23502: `column` of `row` is NULL but must not be. The detail shows the row as PostgreSQL
-/// does.
-#[cold]
-pub fn not_null_violation(
-    table: &TableDef,
-    column: usize,
-    row: RowView<'_>,
-    env: &Env,
-) -> SqlResult<SqlError> {
-    let message = format!(
-        "null value in column \"{}\" of relation \"{}\" violates not-null constraint",
-        table.columns[column].name, table.name
-    );
-    let mut shown = Vec::new();
-    for (column, value) in table.columns.iter().zip(row.iter()) {
-        let value = value.map_err(|_| damaged(table))?;
-        let mut text = Vec::new();
-        if value.is_null() {
-            text.extend_from_slice(b"null");
-        } else {
-            write_text(&mut text, column.ty, value, env.zone());
-        }
-        let text = String::from_utf8_lossy(&text);
-        shown.push(match text.char_indices().map(|(at, _)| at).find(|at| *at > SHOWN) {
-            Some(_) => format!("{}...", &text[..text.floor_char_boundary(SHOWN)]),
-            None => text.into_owned(),
-        });
-    }
-    let detail = format!("Failing row contains ({}).", shown.join(", "));
-    let error = SqlError::new(SqlState::NOT_NULL_VIOLATION, message).detail(detail);
-    Ok(error.table(&table.name).column(&table.columns[column].name))
-}

@@ -71,7 +71,7 @@ pub(crate) fn run_atomic<T: Trees>(
             }
             None
         }
-        Program::Update { access, set, returning, adds, .. } => {
+        Program::Update { access, set, returning, checks, adds, .. } => {
             let table = &*access.table;
             let adds = *adds && cx.limits.increments;
             // It changes no key column.
@@ -80,14 +80,14 @@ pub(crate) fn run_atomic<T: Trees>(
                 return Ok((out.rows, 0, None));
             }
             if adds && (cx.locking != Locking::None || cx.trees.versions.keeps()) {
-                return add(cx, table, set, env, scratch);
+                return add(cx, table, (set, checks), env, scratch);
             }
             let mut result = Ok(());
             let new = &mut scratch.new;
             cx.trees.get(table.tree, &scratch.key, &mut |value| {
                 result = filtered(access, value, env, |row| {
                     out.count = 1;
-                    set_columns(table, set, row, env, new)
+                    set_columns(table, (set, checks), row, env, new)
                 });
             })?;
             result?;
@@ -131,7 +131,7 @@ pub(crate) fn run_atomic<T: Trees>(
 fn add<T: Trees>(
     cx: &mut Cx<'_, T>,
     table: &TableDef,
-    set: &[(usize, Expr)],
+    (set, checks): (&[(usize, Expr)], &[usize]),
     env: &Env,
     scratch: &mut Scratch,
 ) -> Result<(RowBatch, u64, Option<Lsn>), Stop> {
@@ -140,7 +140,7 @@ fn add<T: Trees>(
     let (mut result, mut added) = (Ok(()), None);
     let found = cx.trees.get(table.tree, key, &mut |value| {
         let row = RowView::new(value);
-        result = set_columns(table, set, row, env, new);
+        result = set_columns(table, (set, checks), row, env, new);
         if result.is_ok() {
             let new = RowView::new(new);
             added = addends(set, row, (open.unwrap_or(0), false), |(column, _)| {

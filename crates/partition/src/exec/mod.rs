@@ -23,12 +23,13 @@ mod path;
 mod raw;
 mod recheck;
 mod scan;
+mod violation;
 
-pub use change::not_null_violation;
 pub(crate) use fast::{Scratch, is_atomic, run_atomic};
 pub(crate) use learning::Learning;
 pub(crate) use path::{is_blind, push_blind, push_point};
 pub(crate) use raw::run_raw;
+pub use violation::{not_null_violation, satisfies_checks};
 
 use crate::limits::Limits;
 use crate::lock::{Acquired, LockTable, Mode, Target, Wait, class};

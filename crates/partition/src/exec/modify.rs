@@ -1,9 +1,10 @@
 //! `Program::Update` and `Program::Delete`: collect a few keys, change their rows, continue.
 
-use super::change::{Step, Steps, damaged, index_steps, not_null_violation};
+use super::change::{Step, Steps, damaged, index_steps};
 use super::path::{Keys, Range};
 use super::recheck::Wanted;
 use super::scan::{break_if, missing_row, read_ahead, scan_in_turn};
+use super::violation::{not_null_violation, satisfies_checks};
 use super::{Cx, Output, Stop, newer};
 use crate::lock::Mode;
 use crate::message::Batch;
@@ -36,6 +37,7 @@ struct Plan<'a> {
     /// `None` for a DELETE.
     set: Option<&'a [(usize, Expr)]>,
     returning: &'a [Expr],
+    checks: &'a [usize],
     moves: bool,
     adds: bool,
     mode: Mode,
@@ -44,15 +46,17 @@ struct Plan<'a> {
 
 impl<'a> Plan<'a> {
     fn of(program: &'a Program, env: &'a Env, may_use_retired: bool) -> Option<Self> {
-        let (access, set, returning, moves, adds) = match program {
-            Program::Update { access, set, returning, moves, adds } => {
-                (access, Some(set.as_slice()), returning, *moves, *adds)
+        let (access, set, returning, checks, moves, adds) = match program {
+            Program::Update { access, set, returning, checks, moves, adds } => {
+                (access, Some(set.as_slice()), returning, checks.as_slice(), *moves, *adds)
             }
-            Program::Delete { access, returning } => (access, None, returning, false, false),
+            Program::Delete { access, returning } => {
+                (access, None, returning, [].as_slice(), false, false)
+            }
             _ => return None,
         };
         let mode = if may_use_retired { Mode::Behind } else { Mode::of_row(access.write_lock()) };
-        Some(Self { access, set, returning, moves, adds, mode, env })
+        Some(Self { access, set, returning, checks, moves, adds, mode, env })
     }
     /// Returns true if a changed row could reappear later in the path: then all keys are collected
     /// first.
@@ -71,10 +75,11 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Writes the row that results from applying `set` to `old`.
+/// Writes the row that results from applying `set` to `old`, and tests NOT NULL and these CHECK
+/// constraints.
 pub(super) fn set_columns(
     table: &TableDef,
-    set: &[(usize, Expr)],
+    (set, checks): (&[(usize, Expr)], &[usize]),
     old: RowView<'_>,
     env: &Env,
     new: &mut Vec<u8>,
@@ -99,7 +104,7 @@ pub(super) fn set_columns(
     row.finish();
     match violated {
         Some(column) => Err(not_null_violation(table, column, RowView::new(new), env)?),
-        None => Ok(()),
+        None => satisfies_checks(table, checks.iter().copied(), RowView::new(new), env),
     }
 }
 
@@ -296,7 +301,7 @@ fn note_steps(
         index_steps(table, Some((old, key)), None, steps)?;
         return project_returning(plan, old, out);
     };
-    set_columns(table, set, RowView::new(old), env, new)?;
+    set_columns(table, (set, plan.checks), RowView::new(old), env, new)?;
     if plan.moves {
         steps.push(Step::Delete { tree, key: key.to_vec(), moves: true });
         index_steps(table, Some((old, key)), None, steps)?;

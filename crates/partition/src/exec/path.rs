@@ -113,7 +113,7 @@ pub(crate) fn is_blind(program: &Program, adds: bool) -> bool {
 
 /// Returns the key expressions of a blind update; see [`push_blind`].
 fn blind_key(program: &Program, adds: bool) -> Option<&[Expr]> {
-    let Program::Update { access, set, returning, moves, adds: only_adds } = program else {
+    let Program::Update { access, set, returning, moves, adds: only_adds, .. } = program else {
         return None;
     };
     let Path::Point(key) = &access.path else { return None };

@@ -33,6 +33,7 @@ pub fn plain_table() -> TableDef {
         primary_key_name: "t_pkey".to_owned(),
         primary_key_global_index: None,
         indexes: Vec::new(),
+        checks: Vec::new(),
         distribution: Distribution::Hash(vec![0]),
     }
 }

@@ -48,6 +48,7 @@ fn change(statement: &Statement) -> Change {
         | Statement::DropTable { .. }
         | Statement::Truncate { .. }
         | Statement::AddPrimaryKey { .. }
+        | Statement::AddCheck { .. }
         | Statement::CreateIndex { .. }
         | Statement::DropIndex { .. } => Change::Anything,
         _ => Change::Nothing,

@@ -4,9 +4,9 @@
 //! primary keys, one of which does not contain the distribution column; an index, a unique key, a
 //! table without a key, long values, free pages; a checkpoint, and after it a log that needs
 //! recovery, with an unfinished transaction. In `v2.pack` two transactions have added to the same
-//! row, and one of them is not finished. A fixture is made by
-//! `CLEARWAY_MAKE_FIXTURE=1 cargo test -p clearway-server --test faults upgrade`, only for a new
-//! version and under a new name: old fixtures stay.
+//! row, and one of them is not finished; `v3.pack` is the same with a CHECK constraint. A fixture is
+//! made by `CLEARWAY_MAKE_FIXTURE=1 cargo test -p clearway-server --test faults upgrade`, only for a
+//! new version and under a new name: old fixtures stay.
 
 use crate::check::{check, connect, kind};
 use crate::pack;
@@ -14,7 +14,7 @@ use crate::place::{Place, run};
 use std::path::{Path, PathBuf};
 
 /// The format version that servers write now.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 fn fixture(version: u32) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/v{version}.pack"))
@@ -24,7 +24,7 @@ fn make(data: &Path) {
     let server = kind().start(data).unwrap();
     let mut client = connect(&server);
     for sql in [
-        "CREATE TABLE account (id int PRIMARY KEY, owner text NOT NULL, balance int8, opened timestamptz, rate float8, open bool)",
+        "CREATE TABLE account (id int PRIMARY KEY, owner text NOT NULL, balance int8 CHECK (balance > -1000), opened timestamptz, rate float8, open bool)",
         "CREATE INDEX account_owner ON account (owner)",
         "CREATE TABLE city (code text PRIMARY KEY, name varchar(40) UNIQUE, n int NOT NULL) DISTRIBUTED BY (n)",
         "CREATE TABLE event (at timestamp, what text)",
@@ -38,6 +38,15 @@ fn make(data: &Path) {
         "UPDATE city SET name = 'town' WHERE code = 'c7'",
         "INSERT INTO event VALUES (NULL, repeat('longer ', 1500))",
         "DELETE FROM city WHERE n = 4",
+    ] {
+        client.query(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+    // Transactions that use this plan have not read afterwards: from now on they share the row.
+    for _ in 0..200 {
+        let add = "UPDATE account SET balance = balance + 0 WHERE id = 121";
+        client.query(&format!("BEGIN; {add}; COMMIT")).unwrap();
+    }
+    for sql in [
         "BEGIN",
         "INSERT INTO account SELECT i, 'nobody', 0, NULL, NULL, NULL FROM generate_series(1000, 1010) i",
         "UPDATE account SET balance = -1 WHERE id < 50",
@@ -82,6 +91,11 @@ fn verify(data: &Path, version: u32) {
     let taken =
         client.query("INSERT INTO city VALUES ('c8', 'another', 1)").unwrap_err().to_string();
     assert!(taken.starts_with("23505"), "{taken}");
+    let poor = client.query("INSERT INTO account VALUES (4000, 'poor', -1000, NULL, NULL, NULL)");
+    match poor {
+        Ok(_) => assert!(version < 3, "version {version} has the constraint"),
+        Err(e) => assert!(version > 2 && e.to_string().starts_with("23514"), "{version}: {e}"),
+    }
     client.query("INSERT INTO account VALUES (5000, 'new', 1, NULL, NULL, NULL)").unwrap();
     drop(client);
     server.stop().unwrap();

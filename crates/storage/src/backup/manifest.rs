@@ -17,7 +17,7 @@ pub(super) const LOG: &str = "log";
 const MAGIC: &str = "CLEARWAY-BACKUP";
 /// The version that is written. Same as the data directory's, because the backup contains part of
 /// its log.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// The oldest version that can be read.
 const OLDEST: u32 = 1;
 /// Upper bounds in bytes for the log and for one segment. They keep a malicious manifest from
@@ -260,25 +260,25 @@ mod tests {
         }
     }
 
-    /// Backups outlive releases: this is format version 2.
+    /// Backups outlive releases: this is format version 3.
     #[test]
     fn the_format_stays() {
         let mut manifest = sample();
         manifest.files.iter_mut().for_each(|f| (f.size, f.sums) = (f.size.min(24), vec![7]));
         let text = manifest.encode();
-        let expected = "CLEARWAY-BACKUP 2\nprogram 1.2.3\npartitions 2\nredo 4104\nbegin 4096\nend 4120\nnext-txn 9\n\
+        let expected = "CLEARWAY-BACKUP 3\nprogram 1.2.3\npartitions 2\nredo 4104\nbegin 4096\nend 4120\nnext-txn 9\n\
             segment-size 1048576\nblock 1048576\nfile data/p0000.data 24\n00000007\nfile data/p0001.data 24\n00000007\n\
             file log 24\n00000007\nsum ";
         assert_eq!(text[..expected.len()], *expected);
     }
 
     #[test]
-    fn versions_1_and_2_are_read() {
+    fn older_versions_are_read() {
         let manifest = sample();
         let text = manifest.encode();
-        for (version, is_read) in [(0, false), (1, true), (2, true), (3, false)] {
+        for (version, is_read) in [(0, false), (1, true), (2, true), (3, true), (4, false)] {
             let body = &text[..text.len() - SUM_LINE.len() - 9];
-            let body = body.replacen("BACKUP 2\n", &format!("BACKUP {version}\n"), 1);
+            let body = body.replacen("BACKUP 3\n", &format!("BACKUP {version}\n"), 1);
             let text = format!("{body}{SUM_LINE}{:08x}\n", crc32c::crc32c(body.as_bytes()));
             let parsed = Manifest::parse(text.as_bytes());
             assert_eq!(

@@ -80,7 +80,7 @@ fn directory_of_a_newer_release_is_refused_untouched() {
     for at in [0, 4096] {
         let mut slot = [0; 64];
         file.read_exact_at(&mut slot, at).unwrap();
-        slot[8] = 3;
+        slot[8] = 4;
         let crc = crc32c::crc32c(&slot[..60]);
         slot[60..].copy_from_slice(&crc.to_le_bytes());
         file.write_all_at(&slot, at).unwrap();
@@ -89,7 +89,7 @@ fn directory_of_a_newer_release_is_refused_untouched() {
     let error = refused(&disk);
     assert_eq!(error.kind(), OpenErrorKind::Refused);
     assert!(
-        error.to_string().contains("db/control is of format version 3, made by a newer release"),
+        error.to_string().contains("db/control is of format version 4, made by a newer release"),
         "{error}"
     );
     for (at, slot) in [0, 4096].into_iter().zip(before) {

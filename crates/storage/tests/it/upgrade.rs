@@ -1,5 +1,6 @@
 //! Disks outlive releases: format version 2, with additions in the log, can be read, and
-//! directories of version 1 become directories of version 2.
+//! directories of older versions become directories of version 3. Version 3 differs in the catalog,
+//! which storage does not read.
 //!
 //! `tests/fixtures/v2.pack` is what a crash left of a node of version 2: a row in a leaf and one in
 //! overflow pages, to which three transactions have added in turn. One is committed, one is open,
@@ -160,7 +161,12 @@ fn versions(disk: &MemDisk) -> [u8; 2] {
 }
 
 #[test]
-fn directory_of_version_1_is_upgraded() {
+fn directories_of_older_versions_are_upgraded() {
+    upgrade_from(1);
+    upgrade_from(2);
+}
+
+fn upgrade_from(version: u8) {
     let disk = MemDisk::new();
     let mut world = open(&disk);
     world.run(0, |s| s.create_tree(TREE)).unwrap();
@@ -171,17 +177,17 @@ fn directory_of_version_1_is_upgraded() {
     for at in SLOTS {
         let mut slot = [0; 64];
         file.read_exact_at(&mut slot, at).unwrap();
-        slot[8] = 1;
+        slot[8] = version;
         let crc = crc32c::crc32c(&slot[..60]);
         slot[60..].copy_from_slice(&crc.to_le_bytes());
         file.write_all_at(&slot, at).unwrap();
     }
     file.sync_data().unwrap();
-    assert_eq!(versions(&disk), [1, 1]);
+    assert_eq!(versions(&disk), [version; 2]);
     assert_sound(&disk);
-    // Before the start writes anything else, an older release would find version 2 after any crash.
+    // Before the start writes anything else, an older release would find version 3 after any crash.
     let mut world = open(&disk);
-    assert!(versions(&disk.crash(0)).contains(&2));
+    assert!(versions(&disk.crash(0)).contains(&3));
     let mut found = Vec::new();
     world.run(0, |s| s.get(TREE, KEYS[0], &mut |value| found = value.to_vec())).unwrap();
     assert_eq!(found, b"value");
