@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub(crate) fn learns(engine: &Engine, txn: &Txn, program: &Program) -> bool {
     let access = match program {
         Program::Scan { access, .. } if access.lock.is_none() => access,
-        Program::Update { access, adds: true, .. } => access,
+        Program::Update { access, adds: Some(_), .. } => access,
         _ => return false,
     };
     let learns = txn.block != Block::None && !txn.characteristics.read_only;

@@ -37,7 +37,7 @@ impl TableDef {
 
 /// Returns true if the expression's value for the same row may differ between executions: it
 /// depends on time, chance, the session, or the session's time zone.
-fn reads_environment(e: &Expr, table: &TableDef) -> bool {
+pub(crate) fn reads_environment(e: &Expr, table: &TableDef) -> bool {
     let zoned = |e: &Expr| {
         e.any(&mut |e| match e {
             Expr::Column(n) => table.columns.get(*n).is_none_or(|c| c.ty == SqlType::Timestamptz),

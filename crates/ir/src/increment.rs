@@ -4,10 +4,12 @@
 //! Two transactions that only add to a row need not wait for each other. The partition implements
 //! the locks and versions of such rows; see docs/decisions/increments.md.
 
+use crate::bounds::Bounds;
+use crate::check::reads_environment;
 use crate::expr::BinaryOp;
-use crate::program::{Access, Path, Program};
-use crate::{Distribution, Expr};
-use clearway_types::SqlType;
+use crate::program::{Access, Env, Path, Program};
+use crate::{Distribution, Expr, TableDef};
+use clearway_types::{Datum, SqlType};
 
 /// Maximum number of columns in a statement that only adds.
 pub const MOST_ADDED: usize = 4;
@@ -21,7 +23,8 @@ impl Program {
         moves: bool,
     ) -> Self {
         let checks = access.table.checks_of_update(&set);
-        let adds = !moves && returning.is_empty() && checks.is_empty() && only_adds(&access, &set);
+        let adds = !moves && returning.is_empty() && only_adds(&access, &set);
+        let adds = if adds { bounds(&access.table, &set, &checks) } else { None };
         Self::Update { access, set, returning, checks, moves, adds }
     }
 }
@@ -49,8 +52,85 @@ fn only_adds(access: &Access, set: &[(usize, Expr)]) -> bool {
         && set.iter().all(adds)
 }
 
+/// Returns the bounds of the columns that an UPDATE adds to, in its order.
+///
+/// A stored row violates no constraint. Within these bounds it violates none after the UPDATE
+/// either, whatever other additions are undone. A constraint gives bounds if its conjuncts that
+/// mention the columns are comparisons of one of them with a constant, and the others depend only
+/// on the row. Returns `None` if these `checks` include another one.
+fn bounds(table: &TableDef, set: &[(usize, Expr)], checks: &[usize]) -> Option<Vec<Bounds>> {
+    let of_type = |(c, _): &(usize, Expr)| Bounds::of(table.columns[*c].ty);
+    let mut all = set.iter().map(of_type).collect::<Option<Vec<_>>>()?;
+    for check in checks {
+        let condition = &table.checks[*check].condition;
+        if reads_environment(condition, table) || !narrow(condition, table, set, &mut all) {
+            return None;
+        }
+    }
+    Some(all)
+}
+
+fn narrow(e: &Expr, table: &TableDef, set: &[(usize, Expr)], all: &mut [Bounds]) -> bool {
+    let position = |column: usize| set.iter().position(|(c, _)| *c == column);
+    if let Expr::Binary(BinaryOp::And, a, b) = e {
+        return narrow(a, table, set, all) && narrow(b, table, set, all);
+    }
+    if !e.any(&mut |e| matches!(e, Expr::Column(c) if position(*c).is_some())) {
+        return true;
+    }
+    let Expr::Binary(op, a, b) = e else { return false };
+    let (column, op, bound) = match (widened(a, table), widened(b, table)) {
+        (Some(column), None) => (column, *op, constant(b)),
+        (None, Some(column)) => (column, mirrored(*op), constant(a)),
+        _ => return false,
+    };
+    match (position(column), bound) {
+        (Some(at), Some(bound)) => all[at].narrow(op, bound),
+        _ => false,
+    }
+}
+
+/// Returns the column if the expression is an integer column, or one in a wider integer type.
+fn widened(e: &Expr, table: &TableDef) -> Option<usize> {
+    let bounds = |column: &usize| Bounds::of(table.columns.get(*column)?.ty);
+    match e {
+        Expr::Column(column) => bounds(column).map(|_| *column),
+        Expr::Cast { expr, to, .. } => match (&**expr, Bounds::of(*to)?) {
+            (Expr::Column(column), to) => {
+                bounds(column).filter(|from| to.low <= from.low).map(|_| *column)
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Returns the value of an integer expression without columns.
+fn constant(e: &Expr) -> Option<i64> {
+    if has_column(e) {
+        return None;
+    }
+    match e.eval_const(&Env::default()).ok()? {
+        Datum::Int2(value) => Some(value.into()),
+        Datum::Int4(value) => Some(value.into()),
+        Datum::Int8(value) => Some(value),
+        _ => None,
+    }
+}
+
+/// Returns the operator with its operands swapped.
+fn mirrored(op: BinaryOp) -> BinaryOp {
+    match op {
+        BinaryOp::Lt => BinaryOp::Gt,
+        BinaryOp::Le => BinaryOp::Ge,
+        BinaryOp::Gt => BinaryOp::Lt,
+        BinaryOp::Ge => BinaryOp::Le,
+        other => other,
+    }
+}
+
 fn is_integer(ty: SqlType) -> bool {
-    matches!(ty, SqlType::Int2 | SqlType::Int4 | SqlType::Int8)
+    Bounds::of(ty).is_some()
 }
 
 /// Returns true if the expression is the column plus or minus something that needs no row. The

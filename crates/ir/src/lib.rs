@@ -8,6 +8,7 @@
 
 pub mod agg;
 mod arith;
+mod bounds;
 pub mod cast;
 pub mod catalog;
 pub mod check;
@@ -32,6 +33,7 @@ pub mod statement;
 pub mod system;
 pub mod value;
 
+pub use bounds::Bounds;
 pub use catalog::{Catalog, Column, Distribution, IndexDef, TableDef};
 pub use check::CheckConstraint;
 pub use expr::Expr;

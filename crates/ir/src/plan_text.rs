@@ -24,7 +24,7 @@ pub fn plan_text(program: &Program) -> Option<String> {
             }
             text
         }
-        Program::Update { access, set, adds: true, .. } => {
+        Program::Update { access, set, adds: Some(_), .. } => {
             let (table, printer) = (&access.table, printer(access));
             let one = |(c, e): &(usize, Expr)| {
                 format!("{} = {}", table.columns[*c].name, printer.expr(e))

@@ -1,5 +1,6 @@
 //! Programs: what one fragment does at one partition.
 
+use crate::bounds::Bounds;
 use crate::search_path::SearchPath;
 use crate::{Expr, GlobalIndexOp, LearnedSlot, MemoryAccount, TableDef, UniqueKey};
 use clearway_types::{Datum, SqlError, SqlState};
@@ -287,9 +288,9 @@ pub enum Program {
         /// where it belongs. If the table has global indexes, each new row follows the whole old
         /// one.
         moves: bool,
-        /// Whether it only adds to integers of one row; see [`crate::increment`].
-        /// [`Program::update`] determines this.
-        adds: bool,
+        /// If it only adds to integers of one row: the bounds of these, in the order of `set`. See
+        /// [`crate::increment`]. [`Program::update`] determines this.
+        adds: Option<Vec<Bounds>>,
     },
     /// Deletes rows.
     Delete {

@@ -368,14 +368,9 @@ impl Bank {
         let access = self.access(worker, path);
         // Not `adds`: two of these conflict, as many tests require.
         let (set, returning) = (vec![(1, sum(amount))], Vec::new());
-        let program = Arc::new(Program::Update {
-            access,
-            set,
-            returning,
-            checks: Vec::new(),
-            moves: false,
-            adds: false,
-        });
+        let checks = access.table.checks_of_update(&set);
+        let program =
+            Arc::new(Program::Update { access, set, returning, checks, moves: false, adds: None });
         plan(Statement::Modify { program, route: Route::Hash(vec![int(home)]) })
     }
     /// Adds to every account by one statement.

@@ -3,6 +3,7 @@
 mod backup;
 mod bank;
 mod check;
+mod checks;
 mod common;
 mod contention;
 mod deadlocks;

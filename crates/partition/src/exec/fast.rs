@@ -10,7 +10,7 @@ use super::path::push_exprs;
 use super::{Cx, Locking, Output, Stop};
 use crate::lock::{Mode, Target};
 use clearway_ir::program::{Access, Env, Path};
-use clearway_ir::{Expr, OnConflict, Program, TableDef, UniqueKey};
+use clearway_ir::{Bounds, Expr, OnConflict, Program, TableDef, UniqueKey};
 use clearway_storage::Trees;
 use clearway_types::{Lsn, RowBatch, RowView, SqlResult};
 
@@ -73,14 +73,16 @@ pub(crate) fn run_atomic<T: Trees>(
         }
         Program::Update { access, set, returning, checks, adds, .. } => {
             let table = &*access.table;
-            let adds = *adds && cx.limits.increments;
+            let adds = adds.as_deref().filter(|_| cx.limits.increments);
             // It changes no key column.
-            let mode = if adds { Mode::Increment } else { Mode::NoKeyExclusive };
+            let mode = if adds.is_some() { Mode::Increment } else { Mode::NoKeyExclusive };
             if !find(cx, access, env, mode, &mut scratch.key)? {
                 return Ok((out.rows, 0, None));
             }
-            if adds && (cx.locking != Locking::None || cx.trees.versions.keeps()) {
-                return add(cx, table, (set, checks), env, scratch);
+            if let Some(bounds) = adds
+                && (cx.locking != Locking::None || cx.trees.versions.keeps())
+            {
+                return add(cx, table, (set, checks, bounds), env, scratch);
             }
             let mut result = Ok(());
             let new = &mut scratch.new;
@@ -131,7 +133,7 @@ pub(crate) fn run_atomic<T: Trees>(
 fn add<T: Trees>(
     cx: &mut Cx<'_, T>,
     table: &TableDef,
-    (set, checks): (&[(usize, Expr)], &[usize]),
+    (set, checks, bounds): (&[(usize, Expr)], &[usize], &[Bounds]),
     env: &Env,
     scratch: &mut Scratch,
 ) -> Result<(RowBatch, u64, Option<Lsn>), Stop> {
@@ -143,9 +145,10 @@ fn add<T: Trees>(
         result = set_columns(table, (set, checks), row, env, new);
         if result.is_ok() {
             let new = RowView::new(new);
-            added = addends(set, row, (open.unwrap_or(0), false), |(column, _)| {
-                integer(new.get(*column).ok()?)
-            });
+            added =
+                addends((set, bounds), row, (open.unwrap_or_default(), false), |(column, _)| {
+                    integer(new.get(*column).ok()?)
+                });
         }
     })?;
     let commit = match added {

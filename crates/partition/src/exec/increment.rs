@@ -6,10 +6,10 @@
 //! its errors are those of any UPDATE.
 //!
 //! Invariants
-//! 1. Whichever of the lock's holders abort, every integer stays within its type. An addition is
-//!    made only if the new value, and every value within a *spread* of it, is in range ([`fits`]);
-//!    the spread includes the addition itself. A constraint on the value would have to be tested at
-//!    the same two extremes.
+//! 1. Whichever of the lock's holders abort, every integer stays within its [`Bounds`]: those of
+//!    its type and of CHECK constraints. An addition is made only if both extremes are within them
+//!    ([`fits`]): the values if all open additions that have raised integers are undone, or all
+//!    that have lowered integers. The *spread* has these sums, including the addition itself.
 //! 2. Nothing happens between the test and the change.
 //! 3. If the test or an expression fails, or the row has no integer to add to, the statement takes
 //!    the exclusive lock and becomes an ordinary UPDATE. It waits until the others have ended, and
@@ -23,10 +23,10 @@
 
 use super::modify::Modify;
 use super::{Cx, Output, Stop};
-use crate::lock::{Mode, Target};
-use clearway_ir::Expr;
+use crate::lock::{Mode, Spread, Target};
 use clearway_ir::increment::MOST_ADDED;
 use clearway_ir::program::{Access, Env};
+use clearway_ir::{Bounds, Expr};
 use clearway_storage::{Addend, Addends, Incremented, Trees};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{DatumRef, RowView};
@@ -37,26 +37,26 @@ const _: () = assert!(MOST_ADDED <= Addends::MOST);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Added {
     pub addends: Addends,
-    /// The sum of their absolute values.
-    pub size: u64,
+    /// How far the integers move if these are undone.
+    pub spread: Spread,
 }
 
 /// An integer and its width in bytes, or NULL.
 pub(super) type Integer = Option<(i64, u8)>;
 
-/// Returns what the statement adds to this row, whose integers may be up to `spread` away from
-/// their current values. Returns `None` if that is unknown or might overflow.
+/// Returns what the statement adds to this row, whose integers may move by `spread`. Returns `None`
+/// if that is unknown or might violate their bounds.
 ///
 /// `open` means that this addition may be undone; `new` returns a column's new value.
 pub(super) fn addends(
-    set: &[(usize, Expr)],
+    (set, bounds): (&[(usize, Expr)], &[Bounds]),
     row: RowView<'_>,
-    (spread, open): (u64, bool),
+    (mut spread, open): (Spread, bool),
     mut new: impl FnMut(&(usize, Expr)) -> Option<Integer>,
 ) -> Option<Added> {
-    let mut added = Added { addends: Addends::default(), size: 0 };
+    let mut added = Added { addends: Addends::default(), spread: Spread::default() };
     let mut news = [None; MOST_ADDED];
-    for (one, into) in set.iter().zip(&mut news) {
+    for ((one, bounds), into) in set.iter().zip(bounds).zip(&mut news) {
         let (column, _) = one;
         let (old, new) = match (integer(row.get(*column).ok()?)?, new(one)?) {
             (Some((old, _)), Some(new)) => (old, new),
@@ -71,13 +71,18 @@ pub(super) fn addends(
         if !added.addends.push(addend) {
             return None;
         }
-        added.size = added.size.saturating_add(delta.unsigned_abs());
-        *into = Some(new);
+        added.spread.widen(Spread::of(delta));
+        *into = Some((new.0, *bounds));
     }
-    let spread = if open { spread.saturating_add(added.size) } else { spread };
-    let all_fit = news.into_iter().flatten().all(|(new, width)| fits(new, width, spread));
+    if open {
+        spread.widen(added.spread);
+    }
+    if canary::on(Bug::UncheckedSpread) {
+        spread = Spread::default();
+    }
+    let all_fit = news.into_iter().flatten().all(|(new, bounds)| fits(new, bounds, spread));
     let some = added.addends.iter().next().is_some();
-    (some && (all_fit || canary::on(Bug::UncheckedSpread))).then_some(added)
+    (some && all_fit).then_some(added)
 }
 
 /// Returns `None` if the value is neither an integer nor NULL.
@@ -91,11 +96,11 @@ pub(super) fn integer(value: DatumRef<'_>) -> Option<Integer> {
     })
 }
 
-/// Returns true if all integers within `spread` of `value` fit in `width` bytes.
-fn fits(value: i64, width: u8, spread: u64) -> bool {
-    let most = (1_i128 << (8 * u32::from(width) - 1)) - 1;
-    let (value, spread) = (i128::from(value), i128::from(spread));
-    value + spread <= most && value - spread >= -most - 1
+/// Returns true if the value is within the bounds, wherever it moves.
+fn fits(value: i64, bounds: Bounds, spread: Spread) -> bool {
+    let value = i128::from(value);
+    value - i128::from(spread.fall) >= i128::from(bounds.low)
+        && value + i128::from(spread.rise) <= i128::from(bounds.high)
 }
 
 impl Modify {
@@ -107,7 +112,7 @@ impl Modify {
         cx: &mut Cx<'_, T>,
         access: &Access,
         key: &[u8],
-        set: &[(usize, Expr)],
+        (set, bounds): (&[(usize, Expr)], &[Bounds]),
         env: &Env,
         out: &mut Output,
     ) -> Result<bool, Stop> {
@@ -122,19 +127,19 @@ impl Modify {
             return Ok(false);
         }
         let spread = cx.locks.spread(tree, key);
-        let mut size = 0;
+        let mut own = Spread::default();
         let done = cx.trees.increment(cx.log, cx.mode, tree, key, &mut |value| {
             let row = RowView::new(value);
             let new = |(_, e): &(usize, Expr)| integer(e.eval_ref(row, env).ok()?.as_ref());
-            let added = addends(set, row, (spread, true), new)?;
-            size = added.size;
+            let added = addends((set, bounds), row, (spread, true), new)?;
+            own = added.spread;
             Some(added.addends)
         })?;
         match done {
             Incremented::Missing => {}
             Incremented::Refused => return Ok(false),
             Incremented::Done(_) => {
-                cx.locks.widen(tree, key, size);
+                cx.locks.widen(tree, key, own);
                 out.count += 1;
             }
         }

@@ -10,7 +10,7 @@ use crate::lock::Mode;
 use crate::message::Batch;
 use crate::versions::AsOf;
 use clearway_ir::program::{Access, Env, Path};
-use clearway_ir::{Expr, LockWait, Program, TableDef, UniqueKey};
+use clearway_ir::{Bounds, Expr, LockWait, Program, TableDef, UniqueKey};
 use clearway_storage::Trees;
 use clearway_types::row::RowBuilder;
 use clearway_types::{RowView, SqlResult};
@@ -39,7 +39,7 @@ struct Plan<'a> {
     returning: &'a [Expr],
     checks: &'a [usize],
     moves: bool,
-    adds: bool,
+    adds: Option<&'a [Bounds]>,
     mode: Mode,
     env: &'a Env,
 }
@@ -47,11 +47,16 @@ struct Plan<'a> {
 impl<'a> Plan<'a> {
     fn of(program: &'a Program, env: &'a Env, may_use_retired: bool) -> Option<Self> {
         let (access, set, returning, checks, moves, adds) = match program {
-            Program::Update { access, set, returning, checks, moves, adds } => {
-                (access, Some(set.as_slice()), returning, checks.as_slice(), *moves, *adds)
-            }
+            Program::Update { access, set, returning, checks, moves, adds } => (
+                access,
+                Some(set.as_slice()),
+                returning,
+                checks.as_slice(),
+                *moves,
+                adds.as_deref(),
+            ),
             Program::Delete { access, returning } => {
-                (access, None, returning, [].as_slice(), false, false)
+                (access, None, returning, [].as_slice(), false, None)
             }
             _ => return None,
         };
@@ -209,11 +214,12 @@ impl Modify {
             return self.prepare_as_of(cx, as_of, plan, out);
         }
         let table = &*plan.access.table;
-        if let Some(set) =
-            plan.set.filter(|_| plan.adds && !self.exclusive && cx.adds_concurrently())
+        if let (Some(set), Some(bounds)) = (plan.set, plan.adds)
+            && !self.exclusive
+            && cx.adds_concurrently()
         {
             let key = std::mem::take(&mut self.found[self.at]);
-            let added = self.add(cx, plan.access, &key, set, plan.env, out);
+            let added = self.add(cx, plan.access, &key, (set, bounds), plan.env, out);
             self.found[self.at] = key;
             if added? {
                 self.at += 1;

@@ -122,7 +122,7 @@ fn blind_key(program: &Program, adds: bool) -> Option<&[Expr]> {
     let blind = access.filter.is_none()
         && returning.is_empty()
         && !moves
-        && !(*only_adds && adds)
+        && !(only_adds.is_some() && adds)
         && !set.iter().any(|(column, _)| indexed(column))
         && access.write_lock() == clearway_ir::RowLock::NoKeyUpdate;
     blind.then_some(key)

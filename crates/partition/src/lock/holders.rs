@@ -7,6 +7,7 @@
 
 use super::Mode;
 use super::few::Few;
+use super::increment::Spread;
 use clearway_sync::canary::{self, Bug};
 use clearway_types::TxnId;
 use std::collections::BTreeSet;
@@ -21,8 +22,8 @@ pub(super) struct Holders {
     txns: Few<TxnId>,
     /// Transactions that hold only [`Mode::KeyShared`]; few keys have any.
     key_shared: BTreeSet<TxnId>,
-    /// The sum of the absolute values added to the row's integers since `txns` was last empty.
-    spread: u64,
+    /// That of all additions to the row since `txns` was last empty.
+    spread: Spread,
     /// The retired members of `txns`, in the order of their changes ([`super::retired`]).
     chain: Vec<TxnId>,
 }
@@ -34,7 +35,7 @@ impl Default for Holders {
             learned: false,
             txns: Few::default(),
             key_shared: BTreeSet::new(),
-            spread: 0,
+            spread: Spread::default(),
             chain: Vec::new(),
         }
     }
@@ -77,15 +78,14 @@ impl Holders {
     /// Returns the maximum change of the row's integers by the time all holders of
     /// [`Mode::Increment`] have ended, however they end.
     #[inline]
-    pub(super) fn spread(&self) -> u64 {
+    pub(super) fn spread(&self) -> Spread {
         self.spread
     }
 
-    /// Records that a holder of [`Mode::Increment`] has added `by`, an absolute value, to an
-    /// integer.
+    /// Records that a holder of [`Mode::Increment`] has made additions of this spread.
     #[inline]
-    pub(super) fn widen(&mut self, by: u64) {
-        self.spread = self.spread.saturating_add(by);
+    pub(super) fn widen(&mut self, by: Spread) {
+        self.spread.widen(by);
     }
 
     /// Returns the number of holders in any mode.
@@ -138,7 +138,7 @@ impl Holders {
             self.unretire(txn);
         }
         if self.txns.is_empty() {
-            (self.spread, self.learned) = (0, false);
+            (self.spread, self.learned) = (Spread::default(), false);
         }
     }
 }

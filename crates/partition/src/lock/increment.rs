@@ -5,17 +5,42 @@
 //! 1. No transaction holds both [`Mode::Increment`] and [`Mode::Shared`] on a key, and no packed
 //!    key is held in [`Mode::Increment`]. A request that would violate this becomes
 //!    [`Mode::NoKeyExclusive`] before it is checked for conflicts.
-//! 2. A key's *spread* is the sum of the absolute values added to its row under [`Mode::Increment`]
-//!    since the key was last free of that mode. However its holders end, no integer of the row
-//!    moves further than that from its current value. The spread does not decrease while there is a
-//!    holder. But newcomers wait behind a transaction that falls back to the exclusive lock, so it
-//!    soon returns to 0.
+//! 2. A key's [`Spread`] covers everything added to its row under [`Mode::Increment`] since the key
+//!    was last free of that mode. However its holders end, no integer of the row moves further from
+//!    its current value. The spread does not decrease while there is a holder. But newcomers wait
+//!    behind a transaction that falls back to the exclusive lock, so it soon returns to 0.
 
 use super::holders::Holders;
 use super::table::{LockTable, ScopeId};
 use super::{Mode, Target};
 use clearway_types::{TreeId, TxnId};
 use std::sync::Arc;
+
+/// How far integers may move from their current values if additions to them are undone. It is one
+/// for all integers of a row: the sum over all of them covers each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Spread {
+    /// How far they may fall: the sum of what was added.
+    pub fall: u64,
+    /// How far they may rise: the sum of what was subtracted.
+    pub rise: u64,
+}
+
+impl Spread {
+    /// Returns the spread of one addition.
+    #[inline]
+    pub(crate) fn of(delta: i64) -> Self {
+        let size = delta.unsigned_abs();
+        if delta < 0 { Self { fall: 0, rise: size } } else { Self { fall: size, rise: 0 } }
+    }
+
+    /// Adds the spread of other additions.
+    #[inline]
+    pub(crate) fn widen(&mut self, by: Self) {
+        self.fall = self.fall.saturating_add(by.fall);
+        self.rise = self.rise.saturating_add(by.rise);
+    }
+}
 
 impl LockTable {
     /// Returns the effective mode of a request, given what the transaction holds.
@@ -49,13 +74,13 @@ impl LockTable {
     /// Returns how far a row's integers may be from their current values after the transactions
     /// that add to it have ended (invariant 2).
     #[inline]
-    pub(crate) fn spread(&self, tree: TreeId, key: &[u8]) -> u64 {
-        self.holders(tree, key).map_or(0, Holders::spread)
+    pub(crate) fn spread(&self, tree: TreeId, key: &[u8]) -> Spread {
+        self.holders(tree, key).map_or(Spread::default(), Holders::spread)
     }
 
-    /// Records that a holder of [`Mode::Increment`] has added `by`, an absolute value, to the row's
+    /// Records that a holder of [`Mode::Increment`] has made additions of this spread to the row's
     /// integers.
-    pub(crate) fn widen(&mut self, tree: TreeId, key: &[u8], by: u64) {
+    pub(crate) fn widen(&mut self, tree: TreeId, key: &[u8], by: Spread) {
         let scope = self.scopes.get_mut(&ScopeId::Tree(tree));
         if let Some(holders) = scope.and_then(|scope| scope.holders_of_mut(key)) {
             holders.widen(by);
@@ -84,7 +109,7 @@ impl LockTable {
 
     /// Like [`LockTable::spread`], but `None` if no transaction holds the key in
     /// [`Mode::Increment`].
-    pub(crate) fn open_spread(&self, tree: TreeId, key: &[u8]) -> Option<u64> {
+    pub(crate) fn open_spread(&self, tree: TreeId, key: &[u8]) -> Option<Spread> {
         self.holders(tree, key).filter(|holders| holders.incrementers() > 0).map(Holders::spread)
     }
 }

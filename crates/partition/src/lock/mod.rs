@@ -68,6 +68,7 @@ mod work;
 
 pub(crate) use class::{PARTITION, Wait, class};
 pub use hot::HotRow;
+pub(crate) use increment::Spread;
 pub(crate) use line::InLine;
 pub(crate) use table::{Acquired, Event, LockTable};
 pub use wanted::{Wanted, WantedPlace};

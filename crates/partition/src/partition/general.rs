@@ -161,7 +161,7 @@ impl<T: Trees> Partition<T> {
 
 /// Returns true for an UPDATE that only adds.
 fn only_adds(program: &Program) -> bool {
-    matches!(program, Program::Update { adds: true, .. })
+    matches!(program, Program::Update { adds: Some(_), .. })
 }
 
 pub(super) fn answer(rows: RowBatch, count: u64) -> Reply {

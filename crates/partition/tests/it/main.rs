@@ -2,6 +2,7 @@
 
 mod batches;
 mod blocking;
+mod checks;
 mod committed;
 mod driver;
 mod ends;

@@ -77,9 +77,14 @@ pub fn catalog() -> Catalog {
 
 /// Plans the text's only statement.
 pub fn plan(sql: &str) -> SqlResult<Plan> {
+    plan_in(&catalog(), sql)
+}
+
+/// Same as [`plan`], with another catalog.
+pub fn plan_in(catalog: &Catalog, sql: &str) -> SqlResult<Plan> {
     let parsed = clearway_planner::parse(sql)?;
     assert_eq!(parsed.len(), 1, "{sql}");
-    clearway_planner::plan(&parsed[0], &catalog(), &[], &SessionEnv::default())
+    clearway_planner::plan(&parsed[0], catalog, &[], &SessionEnv::default())
 }
 
 /// Returns the error from planning.

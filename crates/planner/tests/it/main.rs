@@ -1,6 +1,7 @@
 //! The planner's tests, text in and plan out, in one binary.
 
 mod cache;
+mod checks;
 mod common;
 mod expressions;
 mod plans;

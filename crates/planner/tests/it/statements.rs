@@ -271,7 +271,7 @@ fn updates_tell_whether_rows_move() {
 fn updates_tell_whether_they_only_add() {
     let adds = |sql: &str| match statement(sql) {
         Statement::Modify { program, .. } => {
-            matches!(&*program, Program::Update { adds: true, .. })
+            matches!(&*program, Program::Update { adds: Some(_), .. })
         }
         other => panic!("{other:?}"),
     };

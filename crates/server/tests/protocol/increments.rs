@@ -157,3 +157,37 @@ fn additions_at_repeatable_read_are_exclusive() {
     }
     assert_eq!(asker.column("select n from t where a = 1"), [(MANY + 4).to_string()]);
 }
+
+/// A stock from which several clients take: they share its row as long as what they take is there,
+/// however the others end.
+#[test]
+fn check_constraints_bound_shared_additions() {
+    let server = Fixture::new("increments-check");
+    let mut asker = server.connect();
+    asker.query("create table t (a int primary key, n int check (n >= 0))");
+    asker.query("insert into t values (1, 0)");
+    for _ in 0..MANY {
+        asker.query("begin");
+        asker.query(ADD);
+        asker.query("commit");
+    }
+    assert_eq!(asker.column(LEARNED), ["increment"]);
+    let take = |n: usize| ADD.replace("n + 1", &format!("n - {n}"));
+    for ends in ["commit", "rollback"] {
+        asker.query(&format!("update t set n = {MANY} where a = 1"));
+        let (mut one, mut two, mut three) = (server.connect(), server.connect(), server.connect());
+        for (c, n) in [(&mut one, MANY - 10), (&mut two, 10)] {
+            c.query("begin");
+            assert_eq!(c.query(&ADD.replace("n + 1", &format!("n + -{n}")))[0].text(), "UPDATE 1");
+        }
+        three.query("begin");
+        three.send(&query(&take(1)));
+        waits(&mut asker, &three);
+        one.query("commit");
+        two.query(ends);
+        let (found, left) = if ends == "commit" { (vec!["23514"], "0") } else { (vec![], "9") };
+        assert_eq!(answer(&mut three), found);
+        three.query("commit");
+        assert_eq!(asker.column("select n from t where a = 1"), [left]);
+    }
+}

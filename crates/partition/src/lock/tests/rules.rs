@@ -2,7 +2,7 @@
 
 use super::super::table::KEPT;
 use super::super::work::steps;
-use super::super::{Acquired, Event, LockTable, Mode, ROW_MODES, Target};
+use super::super::{Acquired, Event, LockTable, Mode, ROW_MODES, Spread, Target};
 use clearway_types::{TableId, TreeId, TxnId};
 use std::ops::Bound;
 
@@ -138,24 +138,28 @@ fn the_spread_lasts_until_all_incrementers_end() {
     let spread = |t: &LockTable| t.spread(TREE, b"k");
     for txn in [1, 2] {
         assert_eq!(ask(&mut t, txn, KEY, Mode::Increment), []);
-        t.widen(TREE, b"k", 5);
+        t.widen(TREE, b"k", Spread::of(5));
     }
+    t.widen(TREE, b"k", Spread::of(-2));
     assert_eq!(ask(&mut t, 9, KEY, Mode::KeyShared), []);
-    assert_eq!(t.open_spread(TREE, b"k"), Some(10));
+    assert_eq!(t.open_spread(TREE, b"k"), Some(Spread { fall: 10, rise: 2 }));
     t.release(TxnId(1));
-    assert_eq!(spread(&t), 10, "its addition may have been undone");
+    let unchanged = Spread { fall: 10, rise: 2 };
+    assert_eq!(spread(&t), unchanged, "its addition may have been undone");
     assert_eq!(ask(&mut t, 3, KEY, Mode::Exclusive), [2, 9]);
-    t.widen(TREE, b"k", u64::MAX);
-    assert_eq!(spread(&t), u64::MAX);
+    t.widen(TREE, b"k", Spread { fall: u64::MAX, rise: 0 });
+    t.widen(TREE, b"k", Spread::of(i64::MIN));
+    assert_eq!(spread(&t), Spread { fall: u64::MAX, rise: 2 + (1 << 63) });
     t.release(TxnId(2));
+    let none = (Spread::default(), None);
     assert_eq!(
         (spread(&t), t.open_spread(TREE, b"k")),
-        (0, None),
+        none,
         "though others wait or share the key"
     );
     t.release(TxnId(9));
     assert_eq!(granted(&mut t), [3]);
-    assert_eq!((spread(&t), t.open_spread(TREE, b"k")), (0, None));
+    assert_eq!((spread(&t), t.open_spread(TREE, b"k")), none);
 }
 
 /// It waits for the other reader, but not for transactions that wait for it, directly or through
