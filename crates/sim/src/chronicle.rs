@@ -113,7 +113,7 @@ impl Chronicle {
         let mut ops = Operations::default();
         for (stmt, answer) in statements {
             match (stmt, answer) {
-                (_, Answer::Refused(_) | Answer::Duplicate) => {
+                (_, Answer::Refused(_) | Answer::Duplicate | Answer::Violated) => {
                     self.refused(stmt, &mut ops.undone)?
                 }
                 (Stmt::Savepoint(name), _) => ops.savepoints.push((*name, ops.done.len())),

@@ -11,7 +11,7 @@ pub mod unique;
 mod whole;
 
 use crate::rng::Rng;
-use crate::sql::{A, D, K, Kind, Lock, Pred, Row, Set, Stmt, U};
+use crate::sql::{A, D, K, Kind, Lock, MOST, Pred, Row, Set, Stmt, U};
 use clearway_ir::{Catalog, LockWait, RowLock, TableDef};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -80,6 +80,9 @@ pub struct Mix {
     pub free: u64,
     /// Statements that add to one of a few rows, or set it, sometimes near the bounds of the type.
     pub adds: u64,
+    /// New tables that have a CHECK constraint. Statements that add or set mostly keep near its
+    /// bounds.
+    pub checks: u64,
     /// Blocks that arrive whole: the engine gets all statements at once.
     pub whole: u64,
     /// Whether all values that they set are near the bounds.
@@ -334,6 +337,11 @@ impl Script {
         }
         let most = if self.mix.fills > 0 { 12 } else { 5 };
         if tables.is_empty() || (tables.len() < most && self.rng.percent(self.mix.ddl)) {
+            if self.mix.checks > 0 && self.rng.percent(self.mix.checks) {
+                let (table, kind) = (self.fresh_name("t"), Kind::Checked);
+                self.empty = Some((table.clone(), kind));
+                return Stmt::CreateTable { table, kind };
+            }
             let keyless = self.mix.keys_added > 0 && self.rng.percent(self.mix.keys_added);
             let kinds = if keyless { &[Kind::Heap, Kind::Unique][..] } else { &Kind::ALL };
             let kind = self.rng.pick(kinds);
@@ -436,6 +444,12 @@ impl Script {
                 row.n[U] = row.n[U].map(|_| first + at as i32);
             }
         }
+        // An INSERT of several rows may meet a duplicate before such a row.
+        if let ([row], Kind::Checked) = (&mut rows[..], kind)
+            && self.rng.percent(20)
+        {
+            row.n[A] = Some(self.rng.pick(&[-1, 0, MOST, MOST + 1]));
+        }
         self.newest = rows.last().cloned();
         if self.mix.free > 0 && !kind.uniques().is_empty() && self.rng.percent(self.mix.free) {
             return Stmt::InsertFree { table, rows };
@@ -470,6 +484,9 @@ impl Script {
     fn add(&mut self, table: String, kind: Kind) -> Stmt {
         let pred = Pred::Equal(kind.key().iter().map(|c| (*c, self.rng.within(0..=1))).collect());
         let set = match self.rng.below(20) {
+            0..=2 if kind == Kind::Checked => {
+                Set::To(A, Some(self.rng.pick(&[-1, 0, 1, MOST - 1, MOST, MOST + 1])))
+            }
             0..=2 if self.mix.near => {
                 Set::To(A, Some(self.rng.pick(&[i32::MAX - 1, i32::MAX - 2, i32::MIN + 1])))
             }
@@ -532,6 +549,7 @@ pub fn kind_of(table: &TableDef) -> Kind {
     match (table.primary_key.len(), table.indexes.iter().any(|i| i.unique)) {
         (1, _) if guarded_key => Kind::Apart,
         (1, true) => Kind::Guarded,
+        (1, false) if !table.checks.is_empty() => Kind::Checked,
         (1, false) => Kind::Keyed,
         (2, _) => Kind::Spread,
         (_, true) => Kind::Unique,

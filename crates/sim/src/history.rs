@@ -60,7 +60,10 @@ impl Transaction {
     fn wrote(&self) -> bool {
         let writes = |(stmt, answer): &(Stmt, Answer)| {
             stmt.writes()
-                && !matches!(answer, Answer::Count(0) | Answer::Refused(_) | Answer::Duplicate)
+                && !matches!(
+                    answer,
+                    Answer::Count(0) | Answer::Refused(_) | Answer::Duplicate | Answer::Violated
+                )
         };
         self.is_committed() && self.statements.iter().any(writes)
     }

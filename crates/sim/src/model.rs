@@ -39,6 +39,8 @@ pub enum Answer {
     Done,
     /// 23505: duplicate key.
     Duplicate,
+    /// 23514: a row violates the CHECK constraint.
+    Violated,
     /// Another error, which the model does not predict. The statement has changed nothing.
     Refused(String),
 }
@@ -207,6 +209,9 @@ impl Model {
         let first = self.inserted;
         self.inserted += rows.len() as u64;
         let table = self.table(name)?;
+        if !rows.iter().all(|row| table.kind.permits(row)) {
+            return Ok(Answer::Violated);
+        }
         let mut count = 0;
         for (id, row) in (first..).zip(rows) {
             let met: Vec<(&Known, &[usize])> = table.met_by(row).collect();
@@ -244,6 +249,9 @@ impl Table {
 
     /// Inserts rows. The first gets the identity `first`, the others follow.
     fn insert(&mut self, rows: &[Row], first: u64) -> Answer {
+        if !rows.iter().all(|row| self.kind.permits(row)) {
+            return Answer::Violated;
+        }
         let before = self.rows.len();
         self.rows.extend((first..).zip(rows).map(|(id, row)| Known { id, row: row.clone() }));
         if self.has_duplicates() {
@@ -279,6 +287,10 @@ impl Table {
         if overflows {
             self.rows = before;
             return Answer::Refused("integer out of range".into());
+        }
+        if !self.rows.iter().all(|known| self.kind.permits(&known.row)) {
+            self.rows = before;
+            return Answer::Violated;
         }
         if self.has_duplicates() {
             self.rows = before;

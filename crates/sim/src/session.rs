@@ -430,7 +430,9 @@ impl Session {
         match self.block() {
             // An error in a block, ROLLBACK TO and the like: the transaction continues or has
             // failed.
-            Block::Open if matches!(answer, Answer::Refused(_) | Answer::Duplicate) => {
+            Block::Open
+                if matches!(answer, Answer::Refused(_) | Answer::Duplicate | Answer::Violated) =>
+            {
                 let (number, stmt) = (self.number, stmt.short());
                 return Err(format!("session {number}: {stmt}: the block continues after {shown}"));
             }
@@ -463,7 +465,7 @@ impl Session {
                     {
                         Some(End::Aborted)
                     }
-                    (Stmt::Rollback, Answer::Done) | (_, Answer::Duplicate) => {
+                    (Stmt::Rollback, Answer::Done) | (_, Answer::Duplicate | Answer::Violated) => {
                         Some(End::RolledBack)
                     }
                     (Stmt::Commit, Answer::Refused(why)) if why == NO_COMMIT => {

@@ -44,6 +44,9 @@ impl fmt::Display for Row {
     }
 }
 
+/// The bound of `a` in tables with a CHECK constraint.
+pub const MOST: i32 = 12;
+
 /// The constraints of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -55,6 +58,8 @@ pub enum Kind {
     Apart,
     /// PRIMARY KEY (d, k), UNIQUE (d, u), distributed by d.
     Spread,
+    /// PRIMARY KEY (k), CHECK (a >= 0 AND a <= [`MOST`]).
+    Checked,
     /// UNIQUE (u), and so distributed by u; no primary key.
     Unique,
     /// No key at all.
@@ -62,14 +67,14 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All kinds.
+    /// All kinds except [`Kind::Checked`], which only some seeds draw.
     pub const ALL: [Self; 6] =
         [Self::Keyed, Self::Guarded, Self::Apart, Self::Spread, Self::Unique, Self::Heap];
 
     /// Returns the columns of the primary key.
     pub fn key(self) -> &'static [usize] {
         match self {
-            Self::Keyed | Self::Guarded | Self::Apart => &[K],
+            Self::Keyed | Self::Checked | Self::Guarded | Self::Apart => &[K],
             Self::Spread => &[D, K],
             Self::Unique | Self::Heap => &[],
         }
@@ -88,7 +93,7 @@ impl Kind {
     /// Returns all unique keys.
     pub fn uniques(self) -> &'static [&'static [usize]] {
         match self {
-            Self::Keyed => &[&[K]],
+            Self::Keyed | Self::Checked => &[&[K]],
             Self::Guarded | Self::Apart => &[&[K], &[U]],
             Self::Spread => &[&[D, K], &[D, U]],
             Self::Unique => &[&[U]],
@@ -102,7 +107,7 @@ impl Kind {
             Self::Heap => Some(Self::Keyed),
             // It is distributed by `u`, not by `d`, but that is invisible.
             Self::Unique => Some(Self::Apart),
-            Self::Keyed | Self::Guarded | Self::Apart | Self::Spread => None,
+            Self::Keyed | Self::Checked | Self::Guarded | Self::Apart | Self::Spread => None,
         }
     }
 
@@ -111,9 +116,15 @@ impl Kind {
         self.uniques().iter().any(|key| key.contains(&column))
     }
 
+    /// Returns true if the row satisfies the CHECK constraint, if there is one.
+    pub fn permits(self, row: &Row) -> bool {
+        self != Self::Checked || row.n[A].is_none_or(|a| (0..=MOST).contains(&a))
+    }
+
     fn constraints(self) -> &'static str {
         match self {
             Self::Keyed => ", PRIMARY KEY (k))",
+            Self::Checked => ", PRIMARY KEY (k), CHECK (a >= 0 AND a <= 12))",
             Self::Guarded => ", PRIMARY KEY (k), UNIQUE (u)) DISTRIBUTED BY (k)",
             Self::Apart => ", PRIMARY KEY (k), UNIQUE (u)) DISTRIBUTED BY (d)",
             Self::Spread => ", PRIMARY KEY (d, k), UNIQUE (d, u)) DISTRIBUTED BY (d)",

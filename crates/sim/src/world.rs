@@ -417,6 +417,7 @@ impl World {
         self.draw_signals(&mut Rng::new(self.seed, "eighteenth generator"));
         self.draw_scheme(&mut Rng::new(self.seed, "scheme"));
         self.draw_additions(&mut Rng::new(self.seed, "nineteenth generator"));
+        self.draw_checks(&mut Rng::new(self.seed, "twentieth generator"));
     }
 
     /// Draws what the third generator added.

@@ -198,6 +198,7 @@ impl Story<'_> {
         let answer = match answer {
             Ok(answer) => answer,
             Err(error) if error.contains(": 23505 ") => Answer::Duplicate,
+            Err(error) if error.contains(": 23514 ") => Answer::Violated,
             // A sum may be out of range; the model decides.
             Err(error)
                 if error.contains(": 22003 ")

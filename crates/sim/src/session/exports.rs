@@ -73,7 +73,8 @@ impl Session {
         saw: Option<Lsn>,
     ) -> Result<(), String> {
         let strays = self.imported.is_some() && saw != self.imported;
-        if strays && stmt.finds() && !matches!(answer, Answer::Refused(_) | Answer::Duplicate) {
+        let failed = matches!(answer, Answer::Refused(_) | Answer::Duplicate | Answer::Violated);
+        if strays && stmt.finds() && !failed {
             let (name, imported) = (&self.name, self.imported);
             return Err(format!(
                 "session {name}: {}: saw {saw:?}, but has imported {imported:?}",

@@ -13,6 +13,9 @@ impl Session {
         if e.state() == SqlState::UNIQUE_VIOLATION {
             return Ok(Answer::Duplicate);
         }
+        if e.state() == SqlState::CHECK_VIOLATION {
+            return Ok(Answer::Violated);
+        }
         // Possible with any disk.
         if [SqlState::QUERY_CANCELED, SqlState::ADMIN_SHUTDOWN].contains(&e.state()) {
             let explained = self.inbox.explains(e.state());

@@ -61,4 +61,12 @@ impl World {
     pub(super) fn draw_additions(&mut self, rng: &mut Rng) {
         self.engine.adds_at_once = !rng.percent(30);
     }
+
+    /// Draws what the twentieth generator added: tables with a CHECK constraint on the column that
+    /// statements add to.
+    pub(super) fn draw_checks(&mut self, rng: &mut Rng) {
+        if self.mix.adds > 0 && !self.mix.plain && rng.percent(40) {
+            self.mix.checks = rng.pick(&[60, 100]);
+        }
+    }
 }
