@@ -87,7 +87,7 @@ impl Client {
     /// also before the client's next statement.
     pub fn is_behind(&self) -> bool {
         let txn = self.core.txn();
-        txn.undone || !txn.behind.is_empty()
+        txn.protocol.is_undone() || txn.protocol.is_behind()
     }
 
     /// Returns the oldest open snapshot, and whether it may outlive the running statement.
@@ -140,7 +140,7 @@ impl Client {
     /// Continues the running statement. If none runs, ends what is left of a transaction that was
     /// undone because another rolled back.
     pub fn resume(&mut self) -> Step {
-        if !self.core.txn().undone {
+        if !self.core.txn().protocol.is_undone() {
             return self.poll_running();
         }
         replay::interrupt(&self.core);
@@ -234,7 +234,7 @@ impl Client {
     /// have not been answered.
     pub fn transactions(&self) -> Vec<TxnId> {
         let mut all = self.calling();
-        let open = self.core.txn().id;
+        let open = self.core.txn().protocol.id();
         if open != TxnId(0) {
             all.insert(0, open);
         }
@@ -322,13 +322,13 @@ impl Client {
             )
         } else {
             let mut state = core.txn();
-            let known = state.participants.contains(&partition);
+            let known = state.protocol.participants().contains(&partition);
             let needs = Needs::at_home(program);
-            let marks = !known && (state.short || !state.savepoints.is_empty());
-            if marks || state.undone || state.wants_snapshot(needs) {
+            let marks = !known && (state.protocol.is_short() || !state.savepoints.is_empty());
+            if marks || state.protocol.is_undone() || state.wants_snapshot(needs) {
                 return None;
             }
-            if state.reads_freely(needs) && state.must_prepare_to_read(partition) {
+            if state.reads_freely(needs) && state.protocol.must_prepare_to_read(partition) {
                 return None;
             }
             state.settle(needs);
@@ -337,7 +337,7 @@ impl Client {
                 return None;
             }
             let id = txn::join(core, &mut state, partition);
-            state.wrote |= !matches!(plan.statement, Statement::Query(_));
+            state.protocol.write(!matches!(plan.statement, Statement::Query(_)));
             let fresh = txn::is_fresh(&state, program);
             let learns = learning::learns(core.engine(), &state, program);
             let (may_use_retired, may_add) = (state.may_use_retired(program), state.may_add());
@@ -494,7 +494,7 @@ impl Client {
     pub fn resume_suspended(&mut self, suspended: Suspended) -> Step {
         debug_assert!(matches!(self.running, Running::Idle));
         self.core.forget_cancel();
-        if self.core.txn().undone {
+        if self.core.txn().protocol.is_undone() {
             return self.failed(Failure::undone());
         }
         self.core.streams(true);

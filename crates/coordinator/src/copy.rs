@@ -44,10 +44,10 @@ impl CopyIn {
     }
 
     pub(crate) async fn insert(&self, core: &Core, rows: RowBatch) -> Result<(), Stop> {
-        if core.txn().undone {
+        if core.txn().protocol.is_undone() {
             return Err(Failure::Undone.into());
         }
-        core.txn().wrote = true;
+        core.txn().protocol.write(true);
         let Self { table, program, env, .. } = self;
         let inserter = Inserter { core, table, program, env, new: true };
         let (_, n) = inserter.rows(&rows, Rounds::Several).await?;

@@ -4,8 +4,7 @@
 //! Invariants
 //! 1. `calls` holds exactly the messages that [`Core::send`] has sent and whose answers have not
 //!    been taken yet. A reply without a call is stale and is dropped.
-//! 2. `txn.participants` holds every partition that may hold locks or effects of the transaction. A
-//!    partition is entered before the first message is sent to it.
+//! 2. A partition is entered before the transaction's first message is sent to it.
 //! 3. `shown` is at or after every commit revealed by an answer that [`Core::reply`] has taken
 //!    since the last transaction end was answered. [`Core::answered`] tells each answer to the
 //!    client what to wait for: nothing in an open block, everything at its end.
@@ -17,6 +16,7 @@ use crate::message::control;
 use crate::multi;
 use crate::outcome::{Part, shows_data};
 use crate::port::PortInner;
+use crate::protocol::{Coordination, Outgoing};
 use crate::replay::{self, Replays, Script};
 use crate::snapshot::{ReadAt, View};
 use crate::whole::{self, Whole};
@@ -83,24 +83,10 @@ pub(crate) struct Savepoint {
 pub(crate) struct Txn {
     pub block: Block,
     pub failed: bool,
-    /// 0 until the first message to a partition.
-    pub id: TxnId,
-    pub participants: Vec<PartitionId>,
-    /// The participants to which it has exclusive access, in partition order.
-    pub blocked: Vec<PartitionId>,
-    /// It was granted all partitions that it requested. They treat it as one that ends soon.
-    pub short: bool,
+    /// Its partitions, and what the protocol knows of them.
+    pub protocol: Coordination,
     /// How it arrived.
     pub arrival: Arrival,
-    pub wrote: bool,
-    /// Where it has changed rows whose last change was not committed:
-    /// [`clearway_partition::Reply::behind`].
-    pub behind: Vec<PartitionId>,
-    /// Where it may have added to rows concurrently with others:
-    /// [`clearway_partition::Reply::increments`].
-    pub increments: Vec<PartitionId>,
-    /// A transaction that it was behind was undone, and so was this one: [`Failure::Undone`].
-    pub undone: bool,
     /// Its replay hides a deadlock ([`crate::replay`], invariant 6).
     pub deadlocked: bool,
     /// Its statements so far, if it can be replayed.
@@ -129,31 +115,17 @@ pub(crate) struct Txn {
 }
 
 impl Txn {
-    /// Records what a partition has said about the transaction.
-    fn note(&mut self, reply: &Reply) {
-        self.behind.extend(reply.behind);
-        if let Some(partition) = reply.increments
-            && !self.increments.contains(&partition)
-        {
-            self.increments.push(partition);
-        }
-    }
-
-    /// Returns true if it must send other messages before a statement that reads without locks at
-    /// this partition alone: see [`crate::txn::prepare_to_read`].
-    pub(crate) fn must_prepare_to_read(&self, partition: PartitionId) -> bool {
-        !self.behind.is_empty() || self.increments.iter().any(|at| *at != partition)
-    }
-
     /// Returns true if a transaction exists: a block, or a statement that has sent a message.
     pub(crate) fn is_open(&self) -> bool {
-        self.block != Block::None || self.id != TxnId(0)
+        self.block != Block::None || self.protocol.id() != TxnId(0)
     }
 
     /// Returns true for a block that has joined partitions and has no savepoint: after a failure it
     /// can only end.
     pub(crate) fn has_only_to_end(&self) -> bool {
-        self.block == Block::Explicit && self.savepoints.is_empty() && !self.participants.is_empty()
+        self.block == Block::Explicit
+            && self.savepoints.is_empty()
+            && !self.protocol.participants().is_empty()
     }
 
     /// Prepares for a statement with these options. It may open the implicit block; outside a block
@@ -209,6 +181,7 @@ pub(crate) struct Core {
     /// The running statement has handed out rows.
     has_handed_out: Cell<bool>,
     next_batch: Cell<u32>,
+    outgoing: Cell<Vec<Outgoing>>,
     /// The session's replay state.
     pub replays: Replays,
     /// Notices of the running statement.
@@ -236,6 +209,7 @@ impl Core {
             part: RefCell::default(),
             has_handed_out: Cell::default(),
             next_batch: Cell::default(),
+            outgoing: Cell::default(),
             replays: Replays::default(),
             stalled: Cell::default(),
             announced: RefCell::default(),
@@ -321,7 +295,7 @@ impl Core {
         let txn = self.txn();
         match txn.block {
             Block::Explicit => Lsn(0),
-            Block::None if txn.id == TxnId(0) => wait.max(self.shown.take()),
+            Block::None if txn.protocol.id() == TxnId(0) => wait.max(self.shown.take()),
             _ if failed => self.shown.get(),
             _ => Lsn(0),
         }
@@ -359,8 +333,7 @@ impl Core {
         if !self.stalled.take() {
             return;
         }
-        let has_partitions = !self.txn().blocked.is_empty();
-        if has_partitions { multi::unblock(self) } else { whole::release_exclusive(self) }
+        multi::tell(self, Coordination::stalled);
     }
 
     /// Like [`Txn::enter`], with what was announced about the new transaction.
@@ -388,11 +361,7 @@ impl Core {
         let (answer, depends_on) = self.take(seq)?;
         self.show(depends_on);
         self.replied.set(depends_on);
-        match &answer {
-            Ok(reply) => self.txn().note(reply),
-            Err(Failure::Undone) => self.txn().undone = true,
-            Err(_) => {}
-        }
+        self.txn().protocol.note(&answer);
         Some(answer)
     }
 
@@ -481,6 +450,17 @@ impl Core {
         let rows = self.part.take()?;
         let wait = if self.txn().block == Block::Explicit { Lsn(0) } else { self.shown.get() };
         Some(Part { rows, wait })
+    }
+
+    /// Returns an empty list for the protocol's messages.
+    pub(crate) fn take_outgoing(&self) -> Vec<Outgoing> {
+        self.outgoing.take()
+    }
+
+    /// Keeps the list's memory for the next transaction's end.
+    pub(crate) fn keep_outgoing(&self, mut list: Vec<Outgoing>) {
+        list.clear();
+        self.outgoing.set(list);
     }
 
     /// Returns an id for a statement's batches, unique within the transaction.

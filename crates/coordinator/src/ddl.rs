@@ -37,7 +37,7 @@ const HOME: PartitionId = PartitionId(0);
 
 /// Executes a DDL statement.
 pub(crate) async fn run(core: &Core, statement: &Statement, env: &Env) -> Result<Outcome, Stop> {
-    core.txn().wrote = true;
+    core.txn().protocol.write(true);
     core.requester.replace(env.requester());
     everywhere(core, [HOME], |_| lock_table(core, CATALOG_TABLE)).await?;
     match statement {

@@ -51,7 +51,7 @@ pub(crate) async fn run(
     insert: &Insert,
     env: &Arc<Env>,
 ) -> Result<(RowBatch, u64), Stop> {
-    core.txn().wrote = true;
+    core.txn().protocol.write(true);
     let inserter =
         Inserter { core, table: &insert.table, program: &insert.program, env, new: true };
     if let Source::Series { start, stop, step, ty } = &insert.source.source {
@@ -284,7 +284,7 @@ fn destination(
     if let Some(partition) = table.partition_of(row, partitions)? {
         return Ok(partition);
     }
-    Ok(match core.txn().participants.last() {
+    Ok(match core.txn().protocol.participants().last() {
         Some(here) if turn == 0 => *here,
         _ => PartitionId(((core.token as usize + turn) % usize::from(partitions)) as u16),
     })

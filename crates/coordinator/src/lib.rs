@@ -39,6 +39,7 @@ mod outcome;
 mod pace;
 mod past;
 mod port;
+pub mod protocol;
 mod query;
 mod replay;
 mod shared_snapshots;

@@ -1,82 +1,96 @@
-//! One-shot work on several partitions: it gets exclusive access to them as the scheme says.
+//! Carries out what a transaction's protocol asks for: sends its messages, and returns the answers
+//! to it. The protocol itself is [`crate::protocol`].
 //!
 //! Invariants
-//! 1. A transaction requests its partitions in ascending order before its first statement, so that
-//!    two transactions with common partitions cannot wait for each other. If one request is
-//!    refused, the transaction gives up the others. Then it uses locks, or waits until that
-//!    partition has none and requests all again, at most [`ROUNDS`] times.
-//! 2. A transaction that uses locks may be a deadlock victim. A single statement is then retried.
-//! 3. It gives up all partitions (and keeps locks on what it has used) as soon as it cannot
+//! 1. A transaction that uses locks may be a deadlock victim. A single statement is then retried.
+//! 2. It gives up all partitions (and keeps locks on what it has used) as soon as it cannot
 //!    continue at one of them, and before it goes to a partition outside the set. So a transaction
-//!    with exclusive access waits only as in (1).
-//! 4. While it waits for others that hold locks (`Body::AwaitQuiet`) it has neither locks nor
-//!    partitions.
+//!    with exclusive access waits only while it requests partitions.
 //!
 //! Locking: none of its own. A crash leaves the state in the log.
-//!
-//! Source: Jones, Abadi, Madden, SIGMOD 2010, section 4.1. The partitions' own order replaces their
-//! central coordinator's order.
 
 use crate::core::{Block, Core};
 use crate::message::control;
-use crate::txn::join;
-use crate::whole;
-use clearway_partition::{Body, ExclusiveAccess, Failure};
+use crate::protocol::{Control, Coordination, Outgoing};
+use crate::txn::identify;
+use clearway_partition::{ExclusiveAccess, Failure};
 use clearway_types::{PartitionId, SqlError, SqlState};
-
-/// How many times a transaction requests its partitions, each time after the lock holders there
-/// have ended. After that it uses locks.
-const ROUNDS: usize = 8;
 
 /// Requests exclusive access to these partitions (ascending) as the scheme says, if the statement
 /// is a transaction of its own on more than one.
 pub(crate) async fn block(core: &Core, partitions: &[PartitionId]) -> Result<(), Failure> {
-    let fits = |txn: &crate::core::Txn| txn.block == Block::None && txn.participants.is_empty();
+    let fits = |txn: &crate::core::Txn| {
+        txn.block == Block::None
+            && !txn.protocol.is_exclusive()
+            && txn.protocol.participants().is_empty()
+    };
     if partitions.len() < 2 || !fits(&core.txn()) {
         return Ok(());
     }
     match core.engine().exclusive() {
         ExclusiveAccess::Never => Ok(()),
-        ExclusiveAccess::IfUnlocked => acquire(core, partitions).await.map(drop),
-        ExclusiveAccess::WhenUnlocked => acquire_when_quiet(core, partitions).await.map(drop),
+        ExclusiveAccess::IfUnlocked => acquire(core, partitions, false).await.map(drop),
+        ExclusiveAccess::WhenUnlocked => acquire(core, partitions, true).await.map(drop),
     }
 }
 
-/// Requests exclusive access to these partitions (ascending). While others hold locks there for a
-/// short time, waits until they have ended and requests again. Returns whether it was granted.
-pub(crate) async fn acquire_when_quiet(
+/// Requests exclusive access to these partitions (ascending); see [`Coordination::acquire`].
+/// Returns whether it was granted.
+pub(crate) async fn acquire(
     core: &Core,
     partitions: &[PartitionId],
+    patient: bool,
 ) -> Result<bool, Failure> {
-    for _ in 0..ROUNDS {
-        let Some(refused) = acquire(core, partitions).await? else { return Ok(true) };
-        core.check_cancelled()?;
-        let id = core.txn().id;
-        let seq = core.send(refused, id, Body::AwaitQuiet);
-        if core.reply(seq).await?.count == 0 {
-            break;
-        }
-    }
-    Ok(false)
+    identify(core, &mut core.txn());
+    // Boxed: it would enlarge the task of every statement.
+    Box::pin(step(core, |protocol, out| protocol.acquire(partitions, patient, out))).await
 }
 
-/// Requests exclusive access to these partitions (ascending). If one refuses, gives up the others
-/// and returns the one that refused.
-async fn acquire(core: &Core, partitions: &[PartitionId]) -> Result<Option<PartitionId>, Failure> {
-    for partition in partitions {
-        // A cancel request may have arrived between two calls.
-        core.check_cancelled()?;
-        let id = join(core, &mut core.txn(), *partition);
-        let seq = core.send(*partition, id, Body::Block);
-        if core.reply(seq).await?.count == 0 {
-            core.txn().short = true;
-            whole::release_exclusive(core);
-            return Ok(Some(*partition));
+/// Runs a step of the protocol to its end.
+pub(crate) async fn step(
+    core: &Core,
+    start: impl FnOnce(&mut Coordination, &mut Vec<Outgoing>),
+) -> Result<bool, Failure> {
+    let (mut out, mut calls, mut asked) = (Vec::new(), Vec::new(), Vec::new());
+    start(&mut core.txn().protocol, &mut out);
+    loop {
+        for outgoing in out.drain(..) {
+            match outgoing {
+                Outgoing::Send(to, control) if control.is_answered() => {
+                    if matches!(control, Control::Block | Control::AwaitQuiet) {
+                        // A cancel request may have arrived between two calls.
+                        core.check_cancelled()?;
+                    }
+                    let id = core.txn().protocol.id();
+                    calls.push(core.send(to, id, control.into()));
+                    asked.push(to);
+                }
+                Outgoing::Send(to, message) => submit(core, to, message),
+                Outgoing::Log => return Err(SqlError::internal("only the end is logged").into()),
+                Outgoing::Done(result) => return result,
+            }
         }
-        core.txn().blocked.push(*partition);
+        let (at, answer) = core.first_reply(&calls).await;
+        calls.swap_remove(at);
+        let from = asked.swap_remove(at);
+        core.txn().protocol.answered(from, &answer, &mut out);
     }
-    core.txn().short = true;
-    Ok(None)
+}
+
+/// Runs a step of the protocol that sends messages without answers.
+pub(crate) fn tell(core: &Core, start: impl FnOnce(&mut Coordination, &mut Vec<Outgoing>)) {
+    let mut out = Vec::new();
+    start(&mut core.txn().protocol, &mut out);
+    for outgoing in out {
+        if let Outgoing::Send(to, message) = outgoing {
+            submit(core, to, message);
+        }
+    }
+}
+
+fn submit(core: &Core, to: PartitionId, message: Control) {
+    let id = core.txn().protocol.id();
+    core.port.submit(to, control(id, message.into()));
 }
 
 /// Returns true if a failed statement can be retried unnoticed: it is a transaction of its own, was
@@ -93,15 +107,4 @@ pub(crate) fn may_retry(core: &Core, retries: u32) -> bool {
 /// Returns true if the statement is a transaction of its own that a deadlock aborted.
 pub(crate) fn is_victim(core: &Core, error: &SqlError) -> bool {
     error.state() == SqlState::DEADLOCK && core.txn().block == Block::None
-}
-
-/// Gives up the transaction's exclusive access to partitions.
-pub(crate) fn unblock(core: &Core) {
-    let (id, blocked) = {
-        let mut txn = core.txn();
-        (txn.id, std::mem::take(&mut txn.blocked))
-    };
-    for partition in blocked {
-        core.port.submit(partition, control(id, Body::Unblock));
-    }
 }

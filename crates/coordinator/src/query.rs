@@ -233,7 +233,7 @@ pub(crate) async fn modify(
     route: &Route,
     env: &Arc<Env>,
 ) -> Result<(RowBatch, u64), Stop> {
-    core.txn().wrote = true;
+    core.txn().protocol.write(true);
     let replies = scatter(core, program, route, env).await?;
     match &**program {
         Program::Update { access: Access { table, .. }, moves: true, returning, .. } => {

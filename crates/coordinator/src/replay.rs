@@ -35,6 +35,7 @@
 use crate::core::{Block, Core, Txn};
 use crate::exports::Exported;
 use crate::outcome::{Stop, shows_data, stopped};
+use crate::protocol::Coordination;
 use crate::snapshot::{self, ReadAt, View};
 use crate::statement::modify_tag;
 use crate::tag::Tag;
@@ -205,10 +206,7 @@ impl Core {
     /// Records that the transaction was undone because of another one. Returns false if it has
     /// ended.
     pub(crate) fn note_undone(&self, id: TxnId) -> bool {
-        let mut txn = self.txn();
-        let is_open = txn.id == id;
-        txn.undone |= is_open;
-        is_open
+        self.txn().protocol.undo(id)
     }
 }
 
@@ -222,13 +220,12 @@ pub(crate) fn interrupt(core: &Core) {
 pub(crate) fn release(core: &Core) {
     let (id, participants) = {
         let mut txn = core.txn();
-        if !txn.undone || txn.id == TxnId(0) {
+        if !txn.protocol.is_undone() || txn.protocol.id() == TxnId(0) {
             return;
         }
-        txn.behind.clear();
         txn.view = View::Undecided;
         txn.exported.iter().for_each(Exported::fail);
-        (std::mem::take(&mut txn.id), std::mem::take(&mut txn.participants))
+        txn.protocol.restart()
     };
     let end = |partition| core.send(partition, id, Body::Finish { commit: None });
     core.replays.released.set(participants.into_iter().map(end).collect());
@@ -247,7 +244,7 @@ pub(crate) async fn released(core: &Core) -> SqlResult<()> {
 
 /// Returns true if the block failed because a transaction that it was behind was undone.
 pub(crate) fn is_undone(core: &Core, error: &SqlError) -> bool {
-    error.state() == SqlState::SERIALIZATION_FAILURE && core.txn().undone
+    error.state() == SqlState::SERIALIZATION_FAILURE && core.txn().protocol.is_undone()
 }
 
 /// Continues a COMMIT that failed while it waited for the transactions ahead. Replays the block, as
@@ -326,7 +323,9 @@ pub(crate) fn stake_of_settle(core: &Core) -> Option<Stake> {
 pub(crate) fn hides(core: &Core, error: &SqlError) -> bool {
     let mut txn = core.txn();
     let hides = error.state() == SqlState::DEADLOCK && replays(core, &txn).is_some();
-    txn.undone |= hides;
+    if hides {
+        txn.protocol.mark_undone();
+    }
     txn.deadlocked |= hides;
     hides
 }
@@ -342,8 +341,8 @@ async fn run(core: &Core, script: &mut Script) -> SqlResult<Vec<Option<Lsn>>> {
         std::mem::replace(&mut *txn, new)
     };
     let deadlocked = undone.deadlocked;
-    tracing::debug!(txn = %undone.id, deadlocked, "the block is undone: it is replayed");
-    txn::finish(core, &mut undone, None).await?;
+    tracing::debug!(txn = %undone.protocol.id(), deadlocked, "the block is undone: it is replayed");
+    txn::end(core, &mut undone, Coordination::abort).await.1?;
     core.replays.running.set((script.replays < core.engine().replays()).then_some(script.replays));
     let mut read = Vec::with_capacity(script.done.len());
     for (at, Done { plan, env, .. }) in script.done.iter().enumerate() {

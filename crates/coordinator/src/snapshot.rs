@@ -52,12 +52,14 @@ impl Txn {
             _ if self.block == Block::None => {
                 needs == Needs::Export || needs == Needs::Snapshot && self.only_reads()
             }
-            Isolation::Serializable => self.characteristics.read_only && !self.wrote,
+            Isolation::Serializable => {
+                self.characteristics.read_only && !self.protocol.has_written()
+            }
             Isolation::RepeatableRead => needs != Needs::Locks,
             _ => needs.has_snapshot(),
         };
         fits && match self.view {
-            View::Undecided => level < Isolation::Serializable || self.id == TxnId(0),
+            View::Undecided => level < Isolation::Serializable || self.protocol.id() == TxnId(0),
             View::Between => true,
             View::AsOf(_) => self.sees_each(),
             View::Newest => false,
@@ -102,7 +104,7 @@ impl Txn {
 
     /// Returns true for a single statement that changes nothing.
     fn only_reads(&self) -> bool {
-        !self.wrote || canary::on(Bug::SnapshotCopy)
+        !self.protocol.has_written() || canary::on(Bug::SnapshotCopy)
     }
 
     /// Returns true if it reads single rows in their committed state, without a lock.

@@ -21,6 +21,7 @@ use crate::finish::{self, LIMIT, OFFSET};
 use crate::message::control;
 use crate::multi;
 use crate::outcome::Stop;
+use crate::protocol::Coordination;
 use crate::query::{self, Series, split_per_row};
 use crate::txn::gather;
 use clearway_ir::program::Env;
@@ -178,8 +179,8 @@ pub(crate) async fn rest(
         let rows = query::merge(replies.into_iter().map(|(_, reply)| reply.rows));
         return Ok(Rows::all(finish::apply(core, &query.finish, rows, env).await?));
     }
-    multi::unblock(core);
-    let mut paused = Paused { core, txn: core.txn().id, id, at: Vec::new() };
+    multi::tell(core, Coordination::unblock);
+    let mut paused = Paused { core, txn: core.txn().protocol.id(), id, at: Vec::new() };
     paused.at =
         replies.iter().filter(|(_, reply)| reply.more).map(|(partition, _)| *partition).collect();
     let mut parts = Parts::new(core, query, env)?;

@@ -29,7 +29,7 @@ pub(crate) async fn run(core: Rc<Core>, plan: Arc<Plan>, env: Arc<Env>) -> End {
     // A COMMIT aborted by a deadlock has ended its block, so it would be a different statement now.
     let alone = core.txn().block == Block::None;
     loop {
-        if core.txn().undone
+        if core.txn().protocol.is_undone()
             && !matches!(plan.statement, Statement::Commit | Statement::Rollback)
             && let Err(e) = Box::pin(replay::again(&core)).await
         {

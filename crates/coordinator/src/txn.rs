@@ -23,10 +23,12 @@
 //! A crash before the commit record is durable leaves a loser, which recovery undoes; after it, a
 //! winner.
 
-use crate::core::{Answer, Block, Core, Savepoint, Txn};
+use crate::core::{Block, Core, Savepoint, Txn};
 use crate::exports::Exported;
 use crate::message::control;
+use crate::multi;
 use crate::outcome::{End, Outcome, Stop, stopped};
+use crate::protocol::{Coordination, FragmentRound, Outgoing};
 use crate::replay;
 use crate::shared_snapshots;
 use crate::snapshot::View;
@@ -38,24 +40,27 @@ use clearway_latch::lockstat::Class;
 use clearway_partition::{Body, Failure};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, PartitionId, SqlError, SqlResult, SqlState, TxnId};
-use std::cmp::Reverse;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Adds the partition to the participants. Assigns the transaction's id if it has none.
+/// Returns the transaction's id. Assigns one if it has none.
+pub(crate) fn identify(core: &Core, txn: &mut Txn) -> TxnId {
+    if txn.protocol.id() == TxnId(0) {
+        txn.protocol.begin(core.port.next_txn());
+    }
+    txn.protocol.id()
+}
+
+/// Adds the partition to the participants. Returns the transaction's id.
 pub(crate) fn join(core: &Core, txn: &mut Txn, partition: PartitionId) -> TxnId {
-    if txn.id == TxnId(0) {
-        txn.id = core.port.next_txn();
-    }
-    if !txn.participants.contains(&partition) {
-        txn.participants.push(partition);
-    }
-    txn.id
+    txn.protocol.join(partition);
+    identify(core, txn)
 }
 
 /// Like [`join`], and sets the marks of earlier savepoints at the partition.
 pub(crate) async fn enter(core: &Core, partition: PartitionId) -> Result<TxnId, Failure> {
-    let known = core.txn().participants.contains(&partition);
+    let known = core.txn().protocol.participants().contains(&partition);
     if !known {
         // It may have to wait there.
         whole::release_exclusive(core);
@@ -91,7 +96,7 @@ pub(crate) async fn round(
     for (partition, _) in &messages {
         enter(core, *partition).await?;
     }
-    let id = core.txn().id;
+    let id = core.txn().protocol.id();
     let calls =
         messages.into_iter().map(|(partition, body)| core.send(partition, id, body)).collect();
     gather(core, calls).await
@@ -104,34 +109,22 @@ pub(crate) async fn gather(
     calls: Vec<u32>,
 ) -> Result<Vec<clearway_partition::Reply>, Failure> {
     let mut replies = vec![clearway_partition::Reply::default(); calls.len()];
-    let mut failed = None;
-    for _ in 0..calls.len() {
-        match core.first_reply(&calls).await {
-            (at, Ok(reply)) => {
+    let mut round = FragmentRound::new(calls.len());
+    while !round.is_over() {
+        let (at, answer) = core.first_reply(&calls).await;
+        let failure = match answer {
+            Ok(reply) => {
                 core.txn().rows += reply.count;
                 replies[at] = reply;
+                None
             }
-            (_, Err(failure)) if failed.is_none() => {
-                core.cancel_calls(&calls, &sibling_error(&failure));
-                failed = Some(failure);
-            }
-            (_, Err(_)) => {}
+            Err(failure) => Some(failure),
+        };
+        if let Some(error) = round.answered(failure) {
+            core.cancel_calls(&calls, &error);
         }
     }
-    failed.map_or(Ok(replies), Err)
-}
-
-/// Returns the error that ends the other calls after one has failed. The client sees the failure,
-/// not this.
-fn sibling_error(failure: &Failure) -> SqlError {
-    match failure {
-        Failure::Sql(error) => error.clone(),
-        Failure::StalePlan => {
-            SqlError::new(SqlState::QUERY_CANCELED, "canceling statement because its plan is stale")
-        }
-        Failure::NeedsSnapshot => SqlError::internal("statement is not one-shot"),
-        Failure::Undone => Failure::undone(),
-    }
+    round.failed().map_or(Ok(replies), Err)
 }
 
 /// Returns the table on which the program works.
@@ -165,7 +158,7 @@ pub(crate) async fn in_transaction<T>(
     work: impl Future<Output = Result<T, Stop>>,
 ) -> Result<(T, Lsn), Stop> {
     let value = work.await?;
-    core.txn().wrote |= writes;
+    core.txn().protocol.write(writes);
     if core.txn().block != Block::None {
         return Ok((value, Lsn(0)));
     }
@@ -200,8 +193,8 @@ pub(crate) async fn commit(core: &Core) -> SqlResult<Lsn> {
 }
 
 async fn commit_everywhere(core: &Core) -> SqlResult<Lsn> {
-    let undone = core.txn().undone;
-    if core.txn().id == TxnId(0) && !undone {
+    let undone = core.txn().protocol.is_undone();
+    if core.txn().protocol.id() == TxnId(0) && !undone {
         *core.txn() = Txn::default();
         return Ok(Lsn(0));
     }
@@ -220,74 +213,54 @@ async fn commit_everywhere(core: &Core) -> SqlResult<Lsn> {
     }
     let mut txn = std::mem::take(&mut *core.txn());
     if canary::on(Bug::EarlyRelease) {
-        finish(core, &mut txn, Some(Lsn(0))).await?;
+        end(core, &mut txn, |protocol, out| protocol.logged(Lsn(0), out)).await.1?;
     }
-    // Held until every partition has been notified: a snapshot sees all of it or nothing.
-    let committing = txn.wrote.then(|| core.engine().snapshots().commit(txn.id));
-    let lsn = if txn.wrote { core.engine().commit(txn.id) } else { Lsn(0) };
+    match end(core, &mut txn, Coordination::commit).await {
+        // The commit record is in the log, so the transaction is committed whatever happens to its
+        // locks and to the trees to drop; the next start handles those. Returning the error would
+        // claim that it is not committed.
+        (Some(lsn), Err(e)) => {
+            tracing::error!(
+                "transaction {} is committed, but a partition could not finish it: {e}",
+                txn.protocol.id()
+            );
+            Ok(lsn)
+        }
+        (lsn, ended) => ended.map(|()| lsn.unwrap_or_default()),
+    }
+}
+
+/// Appends the commit record, and publishes the catalog that it makes valid.
+fn log_commit(core: &Core, txn: &mut Txn) -> Lsn {
+    let lsn = core.engine().commit(txn.protocol.id());
     if let Some(catalog) = &txn.overlay {
         core.engine().publish(catalog.clone(), lsn);
         core.engine().past().leave(std::mem::take(&mut txn.drops), lsn);
     }
-    let finished = finish(core, &mut txn, Some(lsn)).await;
-    drop(committing);
-    match finished {
-        // The commit record is in the log, so the transaction is committed whatever happens to its
-        // locks and to the trees to drop; the next start handles those. Returning the error would
-        // claim that it is not committed.
-        Err(e) if txn.wrote => {
-            tracing::error!(
-                "transaction {} is committed, but a partition could not finish it: {e}",
-                txn.id
-            );
-            Ok(lsn)
-        }
-        finished => finished.map(|()| lsn),
-    }
+    lsn
 }
 
 /// Waits for the transactions that this one is behind.
 pub(crate) async fn settle(core: &Core) -> Result<(), Failure> {
-    if core.txn().undone {
-        return Err(Failure::Undone);
-    }
-    let mut behind = core.txn().behind.clone();
-    if behind.is_empty() || canary::on(Bug::SkippedDependency) {
+    if core.txn().protocol.is_settled() {
         return Ok(());
     }
-    behind.sort_unstable();
-    behind.dedup();
-    // Only another UPDATE of its own can put it behind others again.
-    for partition in behind {
-        let id = core.txn().id;
-        let seq = core.send(partition, id, Body::Settle);
-        match core.reply(seq).await {
-            Err(Failure::Sql(error)) if replay::hides(core, &error) => {
-                return Err(Failure::Undone);
-            }
-            answer => drop(answer?),
-        }
+    // Boxed: it is rare, and would enlarge every task.
+    match Box::pin(multi::step(core, Coordination::settle)).await {
+        Err(Failure::Sql(error)) if replay::hides(core, &error) => Err(Failure::Undone),
+        result => result.map(drop),
     }
-    // Not earlier: after an error, ROLLBACK TO may restore the block, which is then still behind
-    // them.
-    core.txn().behind.clear();
-    Ok(())
 }
 
-/// Prepares for a statement below REPEATABLE READ that reads without locks. Under exclusive locks,
-/// it would see the changes of everyone who has changed the transaction's rows before it, and
-/// nobody would read after changing them before it ends. So it waits for the transactions that it
-/// is behind, and converts its increment locks.
+/// Prepares for a statement below REPEATABLE READ that reads without locks; see
+/// [`Coordination::prepare_to_read`].
 pub(crate) async fn prepare_to_read(core: &Core) -> Result<(), Failure> {
-    settle(core).await?;
-    let increments = core.txn().increments.clone();
-    for partition in increments {
-        let id = core.txn().id;
-        let seq = core.send(partition, id, Body::ConvertIncrements);
-        core.reply(seq).await?;
-        core.txn().increments.retain(|at| *at != partition);
+    if core.txn().protocol.may_read() {
+        return Ok(());
     }
-    Ok(())
+    // Apart: a replay may hide a deadlock of this wait, but not one of the conversion.
+    settle(core).await?;
+    Box::pin(multi::step(core, Coordination::prepare_to_read)).await.map(drop)
 }
 
 /// Tells every partition which plans become stale at commit, and determines which trees are dropped
@@ -355,8 +328,9 @@ pub(crate) async fn give_up(core: Rc<Core>, error: SqlError) -> End {
             Txn { block, characteristics, queried, exported, failed: true, ..Txn::default() },
         )
     };
-    if let Err(e) = finish(&core, &mut txn, None).await {
-        tracing::error!("transaction {} failed ({error}) and could not be undone: {e}", txn.id);
+    if let (_, Err(e)) = end(&core, &mut txn, Coordination::abort).await {
+        let id = txn.protocol.id();
+        tracing::error!("transaction {id} failed ({error}) and could not be undone: {e}");
         return End::Error(e);
     }
     End::Error(error)
@@ -365,38 +339,57 @@ pub(crate) async fn give_up(core: Rc<Core>, error: SqlError) -> End {
 /// Like [`abort`], for a transaction that is not counted: it restarts, or never was one.
 pub(crate) async fn undo(core: &Core) -> SqlResult<()> {
     let mut txn = std::mem::take(&mut *core.txn());
-    finish(core, &mut txn, None).await
+    end(core, &mut txn, Coordination::abort).await.1
 }
 
-pub(crate) async fn finish(core: &Core, txn: &mut Txn, commit: Option<Lsn>) -> SqlResult<()> {
+/// Ends the transaction by this step of the protocol. Returns the end of the commit record, if it
+/// was logged, and whether all partitions have finished.
+pub(crate) async fn end(
+    core: &Core,
+    txn: &mut Txn,
+    start: impl FnOnce(&mut Coordination, &mut Vec<Outgoing>),
+) -> (Option<Lsn>, SqlResult<()>) {
     core.replays.keep(txn.script.take());
     let released = replay::released(core).await;
     // Before the partitions process the end, so that they can discard versions that are no longer
     // needed.
     txn.view = View::Undecided;
     txn.exported.clear();
-    if txn.participants.len() > 1 {
-        txn.participants.sort_by_cached_key(|partition| Reverse(core.engine().waiting(*partition)));
-    }
-    let mut pending: Vec<u32> = Vec::new();
-    let mut result: Answer = Ok(Default::default());
-    for partition in &txn.participants {
-        let seq = core.send(*partition, txn.id, Body::Finish { commit });
-        match core.try_end(seq) {
-            Some(Ok(_)) => {}
-            Some(Err(f)) => result = Err(f),
-            None => pending.push(seq),
+    txn.protocol.order_end(|partition| core.engine().waiting(partition));
+    // Held until every partition has been notified: a snapshot sees all of it or nothing.
+    let mut committing = None;
+    let (mut lsn, mut pending, mut next) = (None, VecDeque::new(), 0);
+    let mut out = core.take_outgoing();
+    start(&mut txn.protocol, &mut out);
+    let ended = loop {
+        match out.get(next).cloned() {
+            Some(Outgoing::Send(to, message)) => {
+                let seq = core.send(to, txn.protocol.id(), message.into());
+                match core.try_end(seq) {
+                    Some(answer) => txn.protocol.answered(to, &answer, &mut out),
+                    None => pending.push_back((to, seq)),
+                }
+                next += 1;
+            }
+            Some(Outgoing::Log) => {
+                committing = Some(core.engine().snapshots().commit(txn.protocol.id()));
+                let at = log_commit(core, txn);
+                lsn = Some(at);
+                txn.protocol.logged(at, &mut out);
+                next += 1;
+            }
+            Some(Outgoing::Done(ended)) => break ended,
+            None => {
+                let Some((from, seq)) = pending.pop_front() else { break Ok(true) };
+                txn.protocol.answered(from, &core.end(seq).await, &mut out);
+            }
         }
-    }
-    for seq in pending {
-        if let Err(f) = core.end(seq).await {
-            result = Err(f);
-        }
-    }
+    };
+    core.keep_outgoing(out);
     // Its snapshot may have been the last that saw them.
     drop_past_trees(core).await;
-    released?;
-    result.map(drop).map_err(|f| stopped(f.into()))
+    drop(committing);
+    (lsn, released.and(ended.map(drop).map_err(|f| stopped(f.into()))))
 }
 
 /// Executes COMMIT.
@@ -453,7 +446,7 @@ pub(crate) async fn savepoint(core: &Core, name: &str) -> Result<Outcome, Stop> 
         let mut txn = core.txn();
         let id = txn.next_savepoint;
         txn.next_savepoint += 1;
-        (id, txn.participants.clone())
+        (id, txn.protocol.participants().to_vec())
     };
     everywhere(core, participants, |_| Body::Savepoint(id)).await?;
     let mut txn = core.txn();
@@ -496,7 +489,7 @@ pub(crate) async fn rollback_to(core: &Core, name: &str) -> Result<Outcome, Stop
         let mut txn = core.txn();
         let at = find_savepoint(&txn, name)?;
         txn.savepoints.truncate(at + 1);
-        (txn.savepoints[at].id, txn.participants.clone())
+        (txn.savepoints[at].id, txn.protocol.participants().to_vec())
     };
     everywhere(core, participants, |_| Body::RollbackTo(id)).await?;
     let mut txn = core.txn();
@@ -523,7 +516,7 @@ pub(crate) fn release(core: &Core, name: &str) -> Result<Outcome, Stop> {
         txn.characteristics.read_only = txn.savepoints[at].characteristics.read_only;
         let savepoint = txn.savepoints[at].id;
         txn.savepoints.truncate(at);
-        (txn.id, savepoint, txn.participants.clone())
+        (txn.protocol.id(), savepoint, txn.protocol.participants().to_vec())
     };
     for partition in participants {
         core.port.submit(partition, control(id, Body::Release(savepoint)));

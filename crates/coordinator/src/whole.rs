@@ -25,15 +25,15 @@ use crate::client::{Client, Running};
 use crate::core::{Arrival, Block, Core};
 use crate::engine::Engine;
 use crate::finish;
-use crate::message::control;
 use crate::multi;
 use crate::outcome::{Step, Stop, stopped};
+use crate::protocol::Coordination;
 use crate::snapshot::{Needs, View};
 use crate::statement::{controls, has_more_work, writes};
 use clearway_ir::program::Env;
 use clearway_ir::statement::{Insert, Isolation, Query, Route, Source};
 use clearway_ir::{OnConflict, Plan, Program, Statement};
-use clearway_partition::{Body, ExclusiveAccess};
+use clearway_partition::ExclusiveAccess;
 use clearway_types::{PartitionId, SqlResult};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -148,7 +148,7 @@ pub(crate) fn asks_before(core: &Core, statement: &Statement) -> bool {
     let level = txn.characteristics.isolation;
     let fits = core.engine().exclusive() != ExclusiveAccess::Never
         && txn.block != Block::None
-        && txn.participants.is_empty()
+        && txn.protocol.participants().is_empty()
         // Savepoint marks are set at a partition before its statements.
         && txn.savepoints.is_empty()
         && matches!(txn.view, View::Undecided)
@@ -168,7 +168,7 @@ async fn acquire(core: &Core) -> Result<(), Stop> {
     let Arrival::Whole(whole) = std::mem::take(&mut core.txn().arrival) else { return Ok(()) };
     let mut partitions = whole.partitions;
     partitions.sort_unstable();
-    if multi::acquire_when_quiet(core, &partitions).await? {
+    if multi::acquire(core, &partitions, true).await? {
         let mut txn = core.txn();
         if txn.characteristics.isolation == Isolation::RepeatableRead {
             txn.view = View::Newest;
@@ -180,16 +180,8 @@ async fn acquire(core: &Core) -> Result<(), Stop> {
 /// Gives up exclusive access because the transaction waits for its client or for a lock. It keeps
 /// locks on what it has used, so that only conflicting work waits for its end.
 pub(crate) fn release_exclusive(core: &Core) {
-    let (id, participants) = {
-        let mut txn = core.txn();
-        if !std::mem::take(&mut txn.short) {
-            return;
-        }
-        txn.blocked.clear();
-        (txn.id, txn.participants.clone())
-    };
-    for partition in participants {
-        core.port.submit(partition, control(id, Body::AwaitsClient));
+    if core.txn().protocol.is_short() {
+        multi::tell(core, Coordination::await_client);
     }
 }
 

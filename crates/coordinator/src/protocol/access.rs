@@ -1,0 +1,104 @@
+//! Exclusive access: requests for partitions, refusals, and giving partitions up.
+
+use super::{Control, Coordination, Outgoing, Phase, ROUNDS};
+use clearway_partition::{Failure, Reply};
+use clearway_types::PartitionId;
+
+/// A request for partitions in progress.
+#[derive(Debug)]
+pub(super) struct Acquiring {
+    /// Ascending.
+    wanted: Vec<PartitionId>,
+    /// The number of granted ones.
+    granted: usize,
+    /// How many more times it may wait for quiet after a refusal.
+    waits_left: usize,
+    /// It waits for quiet.
+    waits: bool,
+}
+
+impl Coordination {
+    /// Requests exclusive access to these partitions (ascending). If one refuses, gives up the
+    /// others. If it is `patient`, it then waits until no lock is held there for a short time, and
+    /// requests all again.
+    ///
+    /// # Panics
+    /// If the partitions are not in strictly ascending order.
+    pub fn acquire(&mut self, partitions: &[PartitionId], patient: bool, out: &mut Vec<Outgoing>) {
+        assert!(partitions.is_sorted_by(|a, b| a < b), "invariant 1: {partitions:?}");
+        let waits_left = if patient { ROUNDS } else { 0 };
+        let wanted = partitions.to_vec();
+        let acquiring = Acquiring { wanted, granted: 0, waits_left, waits: false };
+        self.phase = Phase::Acquiring(Box::new(acquiring));
+        self.request_next(out);
+    }
+
+    fn request_next(&mut self, out: &mut Vec<Outgoing>) {
+        let Phase::Acquiring(acquiring) = &self.phase else { return };
+        match acquiring.wanted.get(acquiring.granted).copied() {
+            Some(next) => {
+                self.join(next);
+                out.push(Outgoing::Send(next, Control::Block));
+            }
+            None => {
+                self.short = true;
+                self.done(Ok(true), out);
+            }
+        }
+    }
+
+    pub(super) fn acquisition_answered(
+        &mut self,
+        from: PartitionId,
+        answer: &Result<Reply, Failure>,
+        out: &mut Vec<Outgoing>,
+    ) {
+        let yes = match answer {
+            Ok(reply) => reply.count > 0,
+            Err(failure) => return self.done(Err(failure.clone()), out),
+        };
+        let Phase::Acquiring(acquiring) = &mut self.phase else { return };
+        if std::mem::take(&mut acquiring.waits) {
+            if !yes || acquiring.waits_left == 0 {
+                return self.done(Ok(false), out);
+            }
+            acquiring.granted = 0;
+            return self.request_next(out);
+        }
+        if yes {
+            acquiring.granted += 1;
+            self.exclusive.push(from);
+            return self.request_next(out);
+        }
+        let waits = acquiring.waits_left > 0;
+        acquiring.waits = waits;
+        acquiring.waits_left = acquiring.waits_left.saturating_sub(1);
+        self.short = true;
+        self.await_client(out);
+        if waits {
+            out.push(Outgoing::Send(from, Control::AwaitQuiet));
+        } else {
+            self.done(Ok(false), out);
+        }
+    }
+
+    /// Gives up exclusive access: the transaction waits for its client or for a lock. It keeps
+    /// locks on what it has used, so that only conflicting work waits for its end.
+    pub fn await_client(&mut self, out: &mut Vec<Outgoing>) {
+        if !std::mem::take(&mut self.short) {
+            return;
+        }
+        self.exclusive.clear();
+        out.extend(self.participants.iter().map(|p| Outgoing::Send(*p, Control::AwaitsClient)));
+    }
+
+    /// Gives up exclusive access to partitions.
+    pub fn unblock(&mut self, out: &mut Vec<Outgoing>) {
+        out.extend(self.exclusive.drain(..).map(|p| Outgoing::Send(p, Control::Unblock)));
+    }
+
+    /// Gives up exclusive access because a call cannot continue at once at one partition.
+    pub fn stalled(&mut self, out: &mut Vec<Outgoing>) {
+        if self.is_exclusive() { self.unblock(out) } else { self.await_client(out) }
+    }
+}
