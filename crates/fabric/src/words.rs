@@ -7,7 +7,59 @@
 //! 2. An earlier WRITE is visible to everybody before a later READ, CAS or FAA reads (rule 2 of the
 //!    crate's order).
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A word of memory. loom's tests run the code below on loom's words.
+pub(crate) trait Word {
+    fn load(&self, ordering: Ordering) -> u64;
+    fn store(&self, value: u64, ordering: Ordering);
+    fn compare_exchange(
+        &self,
+        expected: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64>;
+    fn fetch_add(&self, add: u64, ordering: Ordering) -> u64;
+    fn fence(ordering: Ordering);
+}
+
+/// Implements [`Word`] by an atomic type's own methods, and a fence of the same origin.
+macro_rules! word {
+    ($word:ty, $fence:path) => {
+        impl Word for $word {
+            fn load(&self, ordering: Ordering) -> u64 {
+                self.load(ordering)
+            }
+
+            fn store(&self, value: u64, ordering: Ordering) {
+                self.store(value, ordering);
+            }
+
+            fn compare_exchange(
+                &self,
+                expected: u64,
+                new: u64,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<u64, u64> {
+                self.compare_exchange(expected, new, success, failure)
+            }
+
+            fn fetch_add(&self, add: u64, ordering: Ordering) -> u64 {
+                self.fetch_add(add, ordering)
+            }
+
+            fn fence(ordering: Ordering) {
+                $fence(ordering);
+            }
+        }
+    };
+}
+
+word!(AtomicU64, std::sync::atomic::fence);
+#[cfg(all(test, loom))]
+word!(loom::sync::atomic::AtomicU64, loom::sync::atomic::fence);
 
 /// Executes the verbs of one worker or connection, in order.
 #[derive(Default)]
@@ -18,8 +70,8 @@ pub(crate) struct Executor {
 
 impl Executor {
     /// Reads every word into `out`, which has the same length.
-    pub fn read(&mut self, words: &[AtomicU64], out: &mut [u64]) {
-        self.fence_writes();
+    pub fn read<W: Word>(&mut self, words: &[W], out: &mut [u64]) {
+        self.fence_writes::<W>();
         for (word, out) in words.iter().zip(out) {
             // Acquire: pairs with the Release of `write` and the atomics. Everything written before
             // a value is visible with it, and later verbs are executed after this load.
@@ -28,7 +80,7 @@ impl Executor {
     }
 
     /// Writes every word.
-    pub fn write(&mut self, words: &[AtomicU64], values: &[u64]) {
+    pub fn write<W: Word>(&mut self, words: &[W], values: &[u64]) {
         self.wrote = true;
         for (word, value) in words.iter().zip(values) {
             // Release: pairs with the Acquire of `read`. Earlier words and WRITEs are visible with
@@ -38,14 +90,14 @@ impl Executor {
     }
 
     /// Compare-and-swap. Returns the value found.
-    pub fn cas(&mut self, word: &AtomicU64, expected: u64, new: u64) -> u64 {
-        self.fence_writes();
+    pub fn cas<W: Word>(&mut self, word: &W, expected: u64, new: u64) -> u64 {
+        self.fence_writes::<W>();
         compare_exchange(word, expected, new)
     }
 
     /// Fetch-and-add. Returns the previous value.
-    pub fn faa(&mut self, word: &AtomicU64, add: u64) -> u64 {
-        self.fence_writes();
+    pub fn faa<W: Word>(&mut self, word: &W, add: u64) -> u64 {
+        self.fence_writes::<W>();
         // AcqRel: both of the pairs above.
         word.fetch_add(add, Ordering::AcqRel)
     }
@@ -56,15 +108,15 @@ impl Executor {
     /// later load is answered. Two workers that each WRITE their word and then READ the other's
     /// could both find it unwritten. A sequentially consistent fence between the two forbids that;
     /// it pairs with the other worker's.
-    fn fence_writes(&mut self) {
+    fn fence_writes<W: Word>(&mut self) {
         if std::mem::take(&mut self.wrote) {
-            fence(Ordering::SeqCst);
+            W::fence(Ordering::SeqCst);
         }
     }
 }
 
 /// Compare-and-swap. Returns the value found.
-pub(crate) fn compare_exchange(word: &AtomicU64, expected: u64, new: u64) -> u64 {
+pub(crate) fn compare_exchange<W: Word>(word: &W, expected: u64, new: u64) -> u64 {
     // AcqRel and Acquire: pair with the orderings of `Executor`.
     match word.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire) {
         Ok(found) | Err(found) => found,
@@ -99,3 +151,6 @@ macro_rules! region_in_memory {
     };
 }
 pub(crate) use region_in_memory;
+
+#[cfg(all(test, loom))]
+mod loom_tests;

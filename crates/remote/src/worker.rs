@@ -11,7 +11,7 @@
 //! at most one batch per access. WAIT_DIE waits by retrying as long as younger transactions hold
 //! the row.
 
-mod direct;
+pub(crate) mod direct;
 mod lease;
 mod log;
 mod post;

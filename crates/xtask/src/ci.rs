@@ -10,7 +10,8 @@ const CRASH_ROUNDS: u32 = 3;
 
 /// The crates with memory orderings of their own, whose interleavings loom explores. Other flags
 /// use another directory, so that built files stay.
-const LOOM: &str = "-p clearway-latch -p clearway-specimens -p clearway-replacement -p clearway-buffer -p clearway-storage -p clearway-partition --lib \
+const LOOM: &str = "-p clearway-latch -p clearway-specimens -p clearway-replacement -p clearway-buffer \
+    -p clearway-storage -p clearway-partition -p clearway-fabric -p clearway-remote --lib \
     --target-dir target/loom";
 const LOOM_FLAGS: (&str, &str) = ("RUSTFLAGS", "--cfg loom");
 

@@ -1,9 +1,9 @@
-//! The two rings of a queue pair.
+//! A queue pair: its state, and its two rings.
 //!
-//! A message is its length followed by its words. It may wrap around and may pass through the ring
-//! in pieces. Head and tail count words from the start and never wrap to the ring's size.
+//! A message is its length followed by its words. It may pass through a ring in pieces.
 
 use super::layout::{ADDRESSES, CLOSED, ERROR, STATE};
+use super::ring::Ring;
 use super::segment::{Segment, pack, unpack};
 use crate::WorkerAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -88,50 +88,30 @@ impl ChannelEnd {
         Self { end: 1 - self.end, ..*self }
     }
 
+    /// Returns the ring into which an end pushes.
+    fn ring<'s>(&self, segment: &'s Segment, end: usize) -> Ring<'s, AtomicU64> {
+        let layout = &segment.layout;
+        Ring {
+            words: segment.range(layout.ring(self.channel, end)),
+            head: segment.word(layout.head(self.channel, end)),
+            tail: segment.word(layout.tail(self.channel, end)),
+        }
+    }
+
     /// Copies as many of the words into this end's ring as fit and returns their number. `head` is
     /// this end's own count of words pushed.
     pub fn push(&self, segment: &Segment, head: &mut u64, words: &[u64]) -> usize {
-        let ring = segment.range(segment.layout.ring(self.channel, self.end));
-        let used = head.wrapping_sub(self.consumed(segment)).min(ring.len() as u64);
-        let count = words.len().min(ring.len() - used as usize);
-        for (index, word) in words[..count].iter().enumerate() {
-            let at = (head.wrapping_add(index as u64) % ring.len() as u64) as usize;
-            ring[at].store(*word, Ordering::Relaxed); // Relaxed: published by the head.
-        }
-        *head = head.wrapping_add(count as u64);
-        // Release: pairs with the Acquire in `pull`. Publishes the words, and earlier WRITEs of
-        // this worker.
-        segment.word(segment.layout.head(self.channel, self.end)).store(*head, Ordering::Release);
-        count
+        self.ring(segment, self.end).push(head, words)
     }
 
     /// Returns how many of the words pushed by this end the other end has consumed.
     pub fn consumed(&self, segment: &Segment) -> u64 {
-        // Acquire: pairs with the Release in `pull`. The other end has read the words before they
-        // are overwritten.
-        segment.word(segment.layout.tail(self.channel, self.end)).load(Ordering::Acquire)
+        self.ring(segment, self.end).consumed()
     }
 
     /// Copies words that are available in the other end's ring into `out` and returns their number.
     /// `tail` is this end's own count of words pulled.
     pub fn pull(&self, segment: &Segment, tail: &mut u64, out: &mut [u64]) -> usize {
-        let from = self.other();
-        let ring = segment.range(segment.layout.ring(self.channel, from.end));
-        // Acquire: pairs with the Release in `push`.
-        let head =
-            segment.word(segment.layout.head(self.channel, from.end)).load(Ordering::Acquire);
-        let available = head.wrapping_sub(*tail).min(ring.len() as u64);
-        let count = out.len().min(available as usize);
-        if count == 0 {
-            return 0;
-        }
-        for (index, out) in out[..count].iter_mut().enumerate() {
-            let at = (tail.wrapping_add(index as u64) % ring.len() as u64) as usize;
-            *out = ring[at].load(Ordering::Relaxed); // Relaxed: published by the head.
-        }
-        *tail = tail.wrapping_add(count as u64);
-        // Release: pairs with the Acquire in `consumed`.
-        segment.word(segment.layout.tail(self.channel, from.end)).store(*tail, Ordering::Release);
-        count
+        self.ring(segment, self.other().end).pull(tail, out)
     }
 }

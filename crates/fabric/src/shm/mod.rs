@@ -33,6 +33,7 @@
 mod channel;
 mod layout;
 mod node;
+mod ring;
 mod segment;
 #[cfg(test)]
 mod tests;

@@ -3,6 +3,8 @@
 //! `SEED=n cargo test -p clearway-remote serializable` replays one seed of the histories.
 
 mod line;
+#[cfg(loom)]
+mod loom;
 mod messages;
 mod one_sided;
 mod processes;

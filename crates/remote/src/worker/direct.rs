@@ -3,7 +3,7 @@
 use clearway_fabric::{FabricWorker, Region, Verb};
 
 /// Executes a verb on this node's own region with the CPU.
-pub(super) fn execute<W: FabricWorker>(fabric: &mut W, region: &dyn Region, verb: Verb) {
+pub(crate) fn execute<W: FabricWorker>(fabric: &mut W, region: &dyn Region, verb: Verb) {
     let Some(remote) = verb.remote() else { unreachable!("locks use one-sided verbs only") };
     let word = remote.word as usize;
     match verb {
