@@ -148,11 +148,11 @@ fn aborted_transactions_wait_before_they_begin_again() {
 #[test]
 fn costs_affect_only_the_transports_that_they_name() {
     for transport in [Transport::OneSided, Transport::TwoSided, Transport::Tcp] {
-        let full = small(Mode::PUBLISHED[1], transport, 0.8);
-        // Back-offs, so that doubling them has an effect.
+        let full = small(Mode::PUBLISHED[1], transport, 0.95);
         let costs = Costs { back_off_ns: 20_000, ..full.costs };
-        let setup = Setup { workers: 2, commits: 50, costs, ..full };
+        let setup = Setup { workers: 2, rows: 500, commits: 50, costs, ..full };
         let estimated = run(&setup).unwrap();
+        assert!(estimated.stats.aborts > 10, "{transport:?}: the back-off has no effect");
         for field in Costs::fields() {
             let mut costs = setup.costs;
             (field.of)(&mut costs).into_iter().for_each(|ns| *ns *= 2);
