@@ -170,6 +170,8 @@ pub(crate) struct Core {
     /// How many times a deadlock has aborted the running statement, or `None` if it cannot be
     /// retried.
     retries: Cell<Option<u32>>,
+    /// The running statement may run behind undecided transactions.
+    may_speculate: Cell<bool>,
     /// A partition to which it had exclusive access could not continue at once.
     stalled: Cell<bool>,
     /// What the session has announced about the transaction that the next statement may begin.
@@ -206,6 +208,7 @@ impl Core {
             notices: RefCell::default(),
             requester: RefCell::default(),
             retries: Cell::default(),
+            may_speculate: Cell::default(),
             part: RefCell::default(),
             has_handed_out: Cell::default(),
             next_batch: Cell::default(),
@@ -256,6 +259,16 @@ impl Core {
     /// be retried.
     pub(crate) fn set_retries(&self, retries: Option<u32>) {
         self.retries.set(retries);
+    }
+
+    /// Records whether the running statement may run behind undecided transactions.
+    pub(crate) fn allow_speculation(&self, yes: bool) {
+        self.may_speculate.set(yes);
+    }
+
+    /// Returns true if the running statement may run behind undecided transactions.
+    pub(crate) fn may_speculate(&self) -> bool {
+        self.may_speculate.get()
     }
 
     /// Returns the transaction's stake. A statement without retries left counts as a block.

@@ -30,7 +30,9 @@ use clearway_env::{Job, Registered};
 use clearway_ir::Catalog;
 use clearway_latch::lockstat::Class;
 use clearway_latch::{CachePadded, Combiner, DRAIN_LIMIT, Latch, LatchGuard, Submitted};
-use clearway_partition::{ExclusiveAccess, Limits, Message, Outbox, Partition, Snapshots};
+use clearway_partition::{
+    ExclusiveAccess, Limits, Message, Outbox, Partition, SchemeCounts, Snapshots,
+};
 use clearway_storage::{Node, NodeConfig, OpenError, RecoveryReport, SpillFile};
 use clearway_sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use clearway_sync::canary::{self, Bug};
@@ -71,6 +73,10 @@ pub struct EngineConfig {
     /// transactions have been seen not to read afterwards. Then two that do read deadlock. For
     /// tests and simulations. Default: false.
     pub adds_at_once: bool,
+    /// A stall between the last fragment of a statement that changes several partitions and its
+    /// decision. Without it there is almost none, as all partitions are in this process. For tests
+    /// and experiments. Default: none.
+    pub stall: Stall,
     /// Transaction ids that a worker reserves from the node at a time; at least 1. Default: 1024.
     pub txn_ids: u64,
 }
@@ -89,9 +95,22 @@ impl Default for EngineConfig {
             deadlocks: 16,
             replays: 8,
             adds_at_once: false,
+            stall: Stall::None,
             txn_ids: 1024,
         }
     }
+}
+
+/// How long a decision is delayed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stall {
+    /// Not at all.
+    #[default]
+    None,
+    /// For this number of turns of the worker's event loop.
+    Turns(u32),
+    /// For this time. The worker polls the clock once a turn.
+    Time(Duration),
 }
 
 static BATON: Class = Class::new("partition.baton");
@@ -117,6 +136,7 @@ pub struct Engine {
     deadlocks: u32,
     replays: u32,
     exclusive: ExclusiveAccess,
+    stall: Stall,
     txn_ids: u64,
     catalog: Latch<Arc<Catalog>>,
     past: Past,
@@ -175,6 +195,7 @@ impl Engine {
             // Without retired locks no transaction is behind another.
             replays: if config.partition.retire { config.replays } else { 0 },
             exclusive: config.partition.scheme.exclusive(),
+            stall: config.stall,
             txn_ids: config.txn_ids.max(1),
             catalog_version: AtomicU64::new(catalog.version),
             catalog_commit: AtomicU64::new(0),
@@ -372,6 +393,10 @@ impl Engine {
     pub(crate) fn exclusive(&self) -> ExclusiveAccess {
         self.exclusive
     }
+    /// See [`EngineConfig::stall`].
+    pub(crate) fn stall(&self) -> Stall {
+        self.stall
+    }
     /// Returns the worker that handles mail for the partition when no session has sent it.
     pub(crate) fn home(&self, partition: PartitionId) -> u16 {
         partition.0 % self.mailboxes.len() as u16
@@ -459,6 +484,11 @@ impl Engine {
             self.mailbox(self.home(partition)).post(Mail::Leftover(partition));
         }
         result
+    }
+    /// Returns how the partition's one-shots have run. Waits for the baton: only for tests.
+    #[doc(hidden)]
+    pub fn scheme_counts(&self, partition: PartitionId) -> SchemeCounts {
+        self.partitions[usize::from(partition.0)].with_exclusive(|state| state.counts()).0
     }
     pub(crate) fn poll_partition(&self, partition: PartitionId, outbox: &mut Outbox) -> bool {
         let combiner = &self.partitions[usize::from(partition.0)];

@@ -130,7 +130,7 @@ impl Inserter<'_> {
                     homes.iter().copied().chain(entries.partitions()).collect();
                 partitions.sort_unstable();
                 partitions.dedup();
-                multi::block(core, &partitions).await?;
+                multi::block(core, &partitions, !table.has_global_index()).await?;
             }
             if table.has_global_index() && on_conflict(self.program) != OnConflict::Fail {
                 for (i, home) in chunk.zip(&homes) {

@@ -59,7 +59,7 @@ pub use characteristics::{Characteristics, RunOptions};
 pub use check::{CheckReport, check};
 pub use client::Client;
 pub use deadlock::{LockCounts, LockName, LockWaitView, LoggedWait, WaitId, one_line};
-pub use engine::{Engine, EngineConfig};
+pub use engine::{Engine, EngineConfig, Stall};
 pub use hot_rows::HotRowView;
 pub use mailbox::Waker;
 pub use outcome::{Outcome, Part, Refusal, Step, TxnStatus};

@@ -2,7 +2,8 @@
 //! to it. The protocol itself is [`crate::protocol`].
 //!
 //! Invariants
-//! 1. A transaction that uses locks may be a deadlock victim. A single statement is then retried.
+//! 1. A transaction that uses locks may be a deadlock victim, and one that has run behind an
+//!    undecided one may be undone. A single statement is then retried.
 //! 2. It gives up all partitions (and keeps locks on what it has used) as soon as it cannot
 //!    continue at one of them, and before it goes to a partition outside the set. So a transaction
 //!    with exclusive access waits only while it requests partitions.
@@ -10,15 +11,22 @@
 //! Locking: none of its own. A crash leaves the state in the log.
 
 use crate::core::{Block, Core};
+use crate::engine::Stall;
 use crate::message::control;
 use crate::protocol::{Control, Coordination, Outgoing};
 use crate::txn::identify;
 use clearway_partition::{ExclusiveAccess, Failure};
-use clearway_types::{PartitionId, SqlError, SqlState};
+use clearway_sync::time::Instant;
+use clearway_types::{PartitionId, SqlError, SqlResult, SqlState};
 
 /// Requests exclusive access to these partitions (ascending) as the scheme says, if the statement
-/// is a transaction of its own on more than one.
-pub(crate) async fn block(core: &Core, partitions: &[PartitionId]) -> Result<(), Failure> {
+/// is a transaction of its own on more than one. `one_round`: it will send exactly one message to
+/// each of them.
+pub(crate) async fn block(
+    core: &Core,
+    partitions: &[PartitionId],
+    one_round: bool,
+) -> Result<(), Failure> {
     let fits = |txn: &crate::core::Txn| {
         txn.block == Block::None
             && !txn.protocol.is_exclusive()
@@ -27,11 +35,32 @@ pub(crate) async fn block(core: &Core, partitions: &[PartitionId]) -> Result<(),
     if partitions.len() < 2 || !fits(&core.txn()) {
         return Ok(());
     }
-    match core.engine().exclusive() {
-        ExclusiveAccess::Never => Ok(()),
-        ExclusiveAccess::IfUnlocked => acquire(core, partitions, false).await.map(drop),
-        ExclusiveAccess::WhenUnlocked => acquire(core, partitions, true).await.map(drop),
+    let patient = match core.engine().exclusive() {
+        ExclusiveAccess::Never => return Ok(()),
+        ExclusiveAccess::IfUnlocked => false,
+        ExclusiveAccess::WhenUnlocked => true,
+    };
+    let one_round = one_round && core.may_speculate();
+    acquire(core, partitions, patient, one_round).await.map(drop)
+}
+
+/// Waits before the decision about a statement on several partitions:
+/// [`crate::EngineConfig::stall`].
+pub(crate) async fn stall(core: &Core) -> SqlResult<()> {
+    let began = Instant::now();
+    let mut turns = 0;
+    while match core.engine().stall() {
+        Stall::None => false,
+        Stall::Turns(most) => turns < most,
+        Stall::Time(time) => began.elapsed() < time,
+    } {
+        turns += 1;
+        core.yield_turn().await?;
+        if core.txn().protocol.is_undone() {
+            break;
+        }
     }
+    Ok(())
 }
 
 /// Requests exclusive access to these partitions (ascending); see [`Coordination::acquire`].
@@ -40,10 +69,12 @@ pub(crate) async fn acquire(
     core: &Core,
     partitions: &[PartitionId],
     patient: bool,
+    one_round: bool,
 ) -> Result<bool, Failure> {
     identify(core, &mut core.txn());
     // Boxed: it would enlarge the task of every statement.
-    Box::pin(step(core, |protocol, out| protocol.acquire(partitions, patient, out))).await
+    Box::pin(step(core, |protocol, out| protocol.acquire(partitions, patient, one_round, out)))
+        .await
 }
 
 /// Runs a step of the protocol to its end.
@@ -57,7 +88,7 @@ pub(crate) async fn step(
         for outgoing in out.drain(..) {
             match outgoing {
                 Outgoing::Send(to, control) if control.is_answered() => {
-                    if matches!(control, Control::Block | Control::AwaitQuiet) {
+                    if matches!(control, Control::Block { .. } | Control::AwaitQuiet) {
                         // A cancel request may have arrived between two calls.
                         core.check_cancelled()?;
                     }

@@ -9,6 +9,7 @@ use crate::multi;
 use crate::outcome::Stop;
 use crate::shared_snapshots;
 use crate::snapshot::{Needs, Work, program_at};
+use crate::statement::has_more_work;
 use crate::stream;
 use crate::txn::{enter, everywhere, gather, is_fresh};
 use crate::views;
@@ -161,7 +162,8 @@ async fn send_to(
         (is_fresh(&txn, program), learns, may_use_retired, txn.may_add(), txn.sees(needs))
     };
     if !fresh && sees.is_none() {
-        multi::block(core, &targets).await?;
+        let changes = matches!(&**program, Program::Update { .. } | Program::Delete { .. });
+        multi::block(core, &targets, changes && !has_more_work(program)).await?;
     }
     let past = program_at(core, program, sees.filter(|_| !fresh))?;
     let program = past.as_ref().unwrap_or(program);

@@ -23,11 +23,12 @@ impl fmt::Debug for Suspended {
 }
 
 /// Runs a statement, and retries it while it is the victim of deadlocks that can be hidden from the
-/// client.
+/// client, or is undone because it has run behind a transaction that was.
 pub(crate) async fn run(core: Rc<Core>, plan: Arc<Plan>, env: Arc<Env>) -> End {
     let mut retries = 0;
     // A COMMIT aborted by a deadlock has ended its block, so it would be a different statement now.
     let alone = core.txn().block == Block::None;
+    core.allow_speculation(true);
     loop {
         if core.txn().protocol.is_undone()
             && !matches!(plan.statement, Statement::Commit | Statement::Rollback)
@@ -45,6 +46,13 @@ pub(crate) async fn run(core: Rc<Core>, plan: Arc<Plan>, env: Arc<Env>) -> End {
             }
             Err(stop) if core.has_handed_out() => {
                 return txn::after_failure(&core, Stop::Error(stopped(stop)), false).await;
+            }
+            Err(Stop::Error(e)) if alone && replay::is_undone(&core, &e) => {
+                // Once is enough: it could be undone again and again.
+                core.allow_speculation(false);
+                if let Err(e) = txn::undo(&core).await.and_then(|()| core.check_cancelled()) {
+                    return End::Error(e);
+                }
             }
             Err(Stop::Error(e)) if replay::is_undone(&core, &e) => {}
             Err(Stop::Error(e)) if alone && multi::may_start_over(&core, &e, retries) => {

@@ -24,6 +24,7 @@
 //! winner.
 
 use crate::core::{Block, Core, Savepoint, Txn};
+use crate::engine::Stall;
 use crate::exports::Exported;
 use crate::message::control;
 use crate::multi;
@@ -162,7 +163,16 @@ pub(crate) async fn in_transaction<T>(
     if core.txn().block != Block::None {
         return Ok((value, Lsn(0)));
     }
+    if core.engine().stall() != Stall::None && decides_several(core) {
+        // Boxed: it would enlarge every task.
+        Box::pin(multi::stall(core)).await?;
+    }
     Ok((value, commit(core).await?))
+}
+
+fn decides_several(core: &Core) -> bool {
+    let protocol = &core.txn().protocol;
+    protocol.has_written() && protocol.participants().len() > 1
 }
 
 /// Decides what happens to the transaction after a statement has failed. `reads`: the statement
@@ -188,7 +198,10 @@ pub(crate) async fn after_failure(core: &Core, stop: Stop, reads: bool) -> End {
 /// Commits. Returns the end of the commit record, 0 if there is none.
 pub(crate) async fn commit(core: &Core) -> SqlResult<Lsn> {
     let result = commit_everywhere(core).await;
-    core.port.count_end(result.is_ok());
+    // An undone single statement runs again.
+    if !core.txn().protocol.is_undone() {
+        core.port.count_end(result.is_ok());
+    }
     result
 }
 
@@ -208,7 +221,9 @@ async fn commit_everywhere(core: &Core) -> SqlResult<Lsn> {
     if let Err(f) = settle(core).await
         && let Err(e) = Box::pin(replay::until_settled(core, f)).await
     {
-        undo(core).await?;
+        if core.txn().block != Block::None || !core.txn().protocol.is_undone() {
+            undo(core).await?;
+        }
         return Err(e);
     }
     let mut txn = std::mem::take(&mut *core.txn());

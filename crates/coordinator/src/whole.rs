@@ -168,7 +168,7 @@ async fn acquire(core: &Core) -> Result<(), Stop> {
     let Arrival::Whole(whole) = std::mem::take(&mut core.txn().arrival) else { return Ok(()) };
     let mut partitions = whole.partitions;
     partitions.sort_unstable();
-    if multi::acquire(core, &partitions, true).await? {
+    if multi::acquire(core, &partitions, true, false).await? {
         let mut txn = core.txn();
         if txn.characteristics.isolation == Isolation::RepeatableRead {
             txn.view = View::Newest;

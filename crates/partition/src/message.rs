@@ -139,10 +139,15 @@ pub enum Body {
     RollbackTo(u32),
     /// Discards the savepoint and all later ones, and keeps what was done since. No reply.
     Release(u32),
-    /// Requests the whole partition, for a transaction that is one round of fragments: all other
-    /// work waits until it is finished. [`Reply::count`] is 1 if granted, else 0: then its
-    /// statements lock like those of any general transaction.
-    Block,
+    /// Requests the whole partition: all other work waits until the transaction is finished.
+    /// [`Reply::count`] is 1 if granted, else 0: then its statements lock like those of any general
+    /// transaction.
+    Block {
+        /// The transaction is one round of fragments: it sends exactly one statement to each of its
+        /// partitions, once it has been granted all of them. Then others may run behind it while it
+        /// is undecided, and it may run behind others ([`Reply::behind`]).
+        one_round: bool,
+    },
     /// The transaction keeps locks on the tables that it has used here, and releases the rest of
     /// the partition. No reply.
     Unblock,
@@ -275,7 +280,8 @@ pub struct Reply {
     /// The commit record's LSN of a one-shot that changed something.
     pub commit: Option<Lsn>,
     /// Set if the transaction has changed a row at this partition whose last change is not
-    /// committed. Before it commits, [`Body::Settle`] must have been answered there.
+    /// committed, or has run there behind an undecided transaction. Before it commits,
+    /// [`Body::Settle`] must have been answered there.
     pub behind: Option<PartitionId>,
     /// Set if the transaction may have added to a row at this partition concurrently with others.
     /// Before it reads without locks, [`Body::ConvertIncrements`] must have been answered there. A

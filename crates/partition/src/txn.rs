@@ -7,7 +7,7 @@ use crate::versions::{AsOf, Loaded};
 use clearway_buffer::MissingPage;
 use clearway_ir::Requester;
 use clearway_storage::{Missed, UndoLog};
-use clearway_types::{Lsn, TableId, TreeId, TxnId};
+use clearway_types::{Lsn, SqlError, TableId, TreeId, TxnId};
 
 /// A transaction that has been here and is not over.
 pub(crate) struct Txn<L> {
@@ -83,6 +83,7 @@ impl Task {
     pub(crate) fn recall(&mut self, pages: Vec<MissingPage>, mark: usize) -> Vec<MissingPage> {
         let program = match &self.job {
             Job::OneShot(shot) => Some(&shot.exec.program),
+            Job::Speculate(exec) => Some(&exec.program),
             Job::Statement(statement) => Some(&statement.exec.program),
             _ => None,
         };
@@ -130,6 +131,8 @@ pub(crate) struct OneShot {
 
 pub(crate) enum Job {
     OneShot(OneShot),
+    /// A one-shot behind an undecided transaction.
+    Speculate(Box<Exec>),
     Statement(Statement),
     KeepVersions {
         generation: u64,
@@ -169,6 +172,8 @@ pub(crate) enum Then {
     End(Failure),
     /// ROLLBACK TO is complete.
     Done,
+    /// The speculative one-shot has failed, or runs again later if there is no failure.
+    Speculated { exec: Box<Exec>, failure: Option<Failure>, cancelled: Option<SqlError> },
 }
 
 impl Job {
@@ -181,6 +186,7 @@ impl Job {
     pub(crate) fn requester(&self) -> Option<Requester> {
         match self {
             Self::OneShot(o) => o.exec.env.requester(),
+            Self::Speculate(exec) => exec.env.requester(),
             Self::Statement(s) => s.exec.env.requester(),
             Self::LockTable { requester, .. } => requester.clone(),
             Self::KeepVersions { .. }

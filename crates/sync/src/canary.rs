@@ -131,6 +131,14 @@ pub enum Bug {
     SkippedDependency,
     /// A rollback does not undo the transactions behind it.
     KeptSuccessor,
+    /// The reply of a one-shot that runs behind an undecided transaction is sent, and the one-shot
+    /// committed, before that transaction is decided.
+    EarlySpeculated,
+    /// A transaction that has run behind an undecided one does not wait for its commit.
+    SkippedSpeculation,
+    /// The undo of a transaction that has run behind an aborted one is released instead of
+    /// executed.
+    ReleasedUndo,
     /// A block that is run again continues although an answer differs.
     UnequalReplay,
 }
@@ -185,6 +193,9 @@ pub const BUGS_OF_ENGINE: &[Bug] = &[
     Bug::HalfWhole,
     Bug::SkippedDependency,
     Bug::KeptSuccessor,
+    Bug::EarlySpeculated,
+    Bug::SkippedSpeculation,
+    Bug::ReleasedUndo,
     Bug::UnequalReplay,
 ];
 

@@ -11,6 +11,7 @@ pub(super) struct Acquiring {
     wanted: Vec<PartitionId>,
     /// The number of granted ones.
     granted: usize,
+    one_round: bool,
     /// How many more times it may wait for quiet after a refusal.
     waits_left: usize,
     /// It waits for quiet.
@@ -20,15 +21,21 @@ pub(super) struct Acquiring {
 impl Coordination {
     /// Requests exclusive access to these partitions (ascending). If one refuses, gives up the
     /// others. If it is `patient`, it then waits until no lock is held there for a short time, and
-    /// requests all again.
+    /// requests all again. `one_round`: it will send exactly one statement to each of them.
     ///
     /// # Panics
     /// If the partitions are not in strictly ascending order.
-    pub fn acquire(&mut self, partitions: &[PartitionId], patient: bool, out: &mut Vec<Outgoing>) {
+    pub fn acquire(
+        &mut self,
+        partitions: &[PartitionId],
+        patient: bool,
+        one_round: bool,
+        out: &mut Vec<Outgoing>,
+    ) {
         assert!(partitions.is_sorted_by(|a, b| a < b), "invariant 1: {partitions:?}");
         let waits_left = if patient { ROUNDS } else { 0 };
         let wanted = partitions.to_vec();
-        let acquiring = Acquiring { wanted, granted: 0, waits_left, waits: false };
+        let acquiring = Acquiring { wanted, granted: 0, one_round, waits_left, waits: false };
         self.phase = Phase::Acquiring(Box::new(acquiring));
         self.request_next(out);
     }
@@ -37,8 +44,9 @@ impl Coordination {
         let Phase::Acquiring(acquiring) = &self.phase else { return };
         match acquiring.wanted.get(acquiring.granted).copied() {
             Some(next) => {
+                let one_round = acquiring.one_round;
                 self.join(next);
-                out.push(Outgoing::Send(next, Control::Block));
+                out.push(Outgoing::Send(next, Control::Block { one_round }));
             }
             None => {
                 self.short = true;

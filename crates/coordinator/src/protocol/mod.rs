@@ -18,14 +18,16 @@
 //! 2. While it waits for others that hold locks ([`Control::AwaitQuiet`]) it has neither locks nor
 //!    partitions.
 //! 3. `participants` holds every partition that may hold locks or effects of the transaction.
-//! 4. The commit is logged after every transaction that this one is behind has committed, and
+//! 4. A transaction that has run behind undecided ones holds its commit until they have committed,
+//!    and starts over if one of them aborts. It learns both from the partitions.
+//! 5. The commit is logged after every transaction that this one is behind has committed, and
 //!    before any partition is told of it.
-//! 5. [`Control::Finish`] is sent to every participant exactly once.
+//! 6. [`Control::Finish`] is sent to every participant exactly once.
 //!
 //! Locking: none. A crash leaves the state in the log.
 //!
-//! Source: Jones, Abadi, Madden, SIGMOD 2010, section 4.1. The partitions' own order replaces their
-//! central coordinator's order.
+//! Source: Jones, Abadi, Madden, SIGMOD 2010, sections 4.1 and 4.2. The partitions' own order
+//! replaces their central coordinator's order.
 
 mod access;
 mod end;
@@ -48,7 +50,10 @@ pub const ROUNDS: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
     /// Requests the whole partition.
-    Block,
+    Block {
+        /// Whether the transaction sends one statement to each of its partitions.
+        one_round: bool,
+    },
     /// Exchanges the partition for locks on what the transaction has used. No answer.
     Unblock,
     /// Like `Unblock`; others should not wait for the transaction's end. No answer.
@@ -76,7 +81,7 @@ impl Control {
 impl From<Control> for Body {
     fn from(control: Control) -> Self {
         match control {
-            Control::Block => Self::Block,
+            Control::Block { one_round } => Self::Block { one_round },
             Control::Unblock => Self::Unblock,
             Control::AwaitsClient => Self::AwaitsClient,
             Control::AwaitQuiet => Self::AwaitQuiet,
@@ -110,7 +115,8 @@ pub struct Coordination {
     /// It has requested partitions and not waited since. They treat it as one that ends soon.
     short: bool,
     wrote: bool,
-    /// Where it has changed rows whose last change was not committed: [`Reply::behind`].
+    /// Where it has changed rows whose last change was not committed, or has run behind an
+    /// undecided transaction: [`Reply::behind`].
     behind: Vec<PartitionId>,
     /// Where it may have added to rows concurrently with others: [`Reply::increments`].
     increments: Vec<PartitionId>,

@@ -4,6 +4,7 @@ use super::{Control, Coordination, FragmentRound, Outgoing, ROUNDS};
 use clearway_partition::{Failure, Reply};
 use clearway_types::{Lsn, PartitionId, SqlError, SqlState, TxnId};
 
+const BLOCK: Control = Control::Block { one_round: true };
 const A: PartitionId = PartitionId(1);
 const B: PartitionId = PartitionId(2);
 const C: PartitionId = PartitionId(5);
@@ -52,9 +53,9 @@ fn finish(to: PartitionId, commit: Option<Lsn>) -> Outgoing {
 #[test]
 fn partitions_are_requested_one_after_another() {
     let mut txn = txn();
-    let out = run(&mut txn, |txn, out| txn.acquire(&[A, B], false, out));
-    assert_eq!(out, [send(A, Control::Block)]);
-    assert_eq!(answer(&mut txn, A, count(1)), [send(B, Control::Block)]);
+    let out = run(&mut txn, |txn, out| txn.acquire(&[A, B], false, true, out));
+    assert_eq!(out, [send(A, BLOCK)]);
+    assert_eq!(answer(&mut txn, A, count(1)), [send(B, BLOCK)]);
     assert!(!txn.is_short());
     assert_eq!(answer(&mut txn, B, count(1)), [Outgoing::Done(Ok(true))]);
     assert!(txn.is_short() && txn.is_exclusive());
@@ -65,14 +66,14 @@ fn partitions_are_requested_one_after_another() {
 #[test]
 #[should_panic(expected = "invariant 1")]
 fn unordered_requests_are_refused() {
-    txn().acquire(&[B, A], false, &mut Vec::new());
+    txn().acquire(&[B, A], false, true, &mut Vec::new());
 }
 
 /// Invariants 1 and 2.
 #[test]
 fn a_refusal_gives_up_all_partitions() {
     let mut txn = txn();
-    run(&mut txn, |txn, out| txn.acquire(&[A, B, C], false, out));
+    run(&mut txn, |txn, out| txn.acquire(&[A, B, C], false, true, out));
     answer(&mut txn, A, count(1));
     let given_up = [send(A, Control::AwaitsClient), send(B, Control::AwaitsClient)];
     let out = answer(&mut txn, B, count(0));
@@ -85,13 +86,13 @@ fn a_refusal_gives_up_all_partitions() {
 #[test]
 fn a_patient_request_waits_for_quiet_and_starts_again() {
     let mut txn = txn();
-    run(&mut txn, |txn, out| txn.acquire(&[A, B], true, out));
+    run(&mut txn, |txn, out| txn.acquire(&[A, B], true, true, out));
     for round in 1..=ROUNDS {
         answer(&mut txn, A, count(1));
         let out = answer(&mut txn, B, count(0));
         assert_eq!(out[2..], [send(B, Control::AwaitQuiet)]);
         assert!(!txn.is_exclusive());
-        let next = if round < ROUNDS { send(A, Control::Block) } else { Outgoing::Done(Ok(false)) };
+        let next = if round < ROUNDS { send(A, BLOCK) } else { Outgoing::Done(Ok(false)) };
         assert_eq!(answer(&mut txn, B, count(1)), [next], "round {round}");
     }
 }
@@ -99,7 +100,7 @@ fn a_patient_request_waits_for_quiet_and_starts_again() {
 #[test]
 fn a_request_ends_if_quiet_depends_on_a_client() {
     let mut txn = txn();
-    run(&mut txn, |txn, out| txn.acquire(&[A, B], true, out));
+    run(&mut txn, |txn, out| txn.acquire(&[A, B], true, true, out));
     assert_eq!(answer(&mut txn, A, count(0)).len(), 2);
     assert_eq!(answer(&mut txn, A, count(0)), [Outgoing::Done(Ok(false))]);
 }
@@ -107,7 +108,7 @@ fn a_request_ends_if_quiet_depends_on_a_client() {
 #[test]
 fn a_cancelled_request_fails_and_its_partitions_are_undone() {
     let mut txn = txn();
-    run(&mut txn, |txn, out| txn.acquire(&[A, B], true, out));
+    run(&mut txn, |txn, out| txn.acquire(&[A, B], true, true, out));
     answer(&mut txn, A, count(1));
     assert_eq!(answer(&mut txn, B, Err(failure())), [Outgoing::Done(Err(failure()))]);
     assert_eq!(run(&mut txn, Coordination::abort), [finish(A, None), finish(B, None)]);
@@ -116,7 +117,7 @@ fn a_cancelled_request_fails_and_its_partitions_are_undone() {
 #[test]
 fn a_stalled_call_gives_up_exclusive_access() {
     let mut txn = txn();
-    run(&mut txn, |txn, out| txn.acquire(&[A], false, out));
+    run(&mut txn, |txn, out| txn.acquire(&[A], false, true, out));
     answer(&mut txn, A, count(1));
     assert_eq!(run(&mut txn, Coordination::stalled), [send(A, Control::Unblock)]);
     assert_eq!(run(&mut txn, Coordination::stalled), [send(A, Control::AwaitsClient)]);

@@ -15,6 +15,7 @@ mod retire;
 mod schemes;
 mod shown;
 mod snapshots;
+mod speculation;
 mod spill;
 mod stranded;
 mod streams;

@@ -85,7 +85,7 @@ fn blocking_waits_for_one_shots_with_locks() {
         assert!(matches!(long.start(&many), Step::Pending), "a slice is one row");
         let all = bank.adding_to_all(multi, 10);
         assert!(matches!(multi.start(&all), Step::Pending));
-        let blocking = scheme == SchemeKind::Blocking;
+        let blocking = matches!(scheme, SchemeKind::Blocking | SchemeKind::Speculative);
         assert_eq!(waits(&engine)[0] == "partition 0", blocking, "{scheme}: {:?}", waits(&engine));
         let read = bank.reading(single, here[9 % here.len()]);
         assert_eq!(matches!(single.start(&read), Step::Pending), blocking, "{scheme}");

@@ -61,6 +61,8 @@ pub(crate) enum Stop {
     Conflict,
     /// Its turn is over.
     Slice,
+    /// Those before it in the partition's chain must end.
+    Ahead,
     /// This transaction is committing. Whether a snapshot sees it is known once this partition has
     /// received its outcome.
     Commit(TxnId),
@@ -421,6 +423,11 @@ impl Exec {
     /// Returns the rows in the message.
     pub(crate) fn rows(&self) -> Option<&RowBatch> {
         self.rows.as_ref()
+    }
+
+    /// Returns the program, its environment and the rows in the message.
+    pub(crate) fn into_call(self) -> (Arc<Program>, Arc<Env>, Option<RowBatch>) {
+        (self.program, self.env, self.rows)
     }
 
     /// Takes the output. The rows stay charged to the statement, unless they are one of several

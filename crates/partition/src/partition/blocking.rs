@@ -1,5 +1,5 @@
 //! Blocking: the partition belongs to one multi-partition transaction, and all other work waits in
-//! line.
+//! line. Under the speculative scheme others may run behind it (`speculation.rs`).
 //!
 //! Invariants
 //! 1. While the partition is blocked, no transaction holds a lock here. The partition is granted
@@ -22,8 +22,9 @@
 
 use super::Partition;
 use super::quiet::AwaitingQuiet;
+use super::speculation::{Chain, Used};
 use crate::exec::{Locking, only_reads, table_of};
-use crate::lock::{Acquired, Mode, PARTITION, Target};
+use crate::lock::PARTITION;
 use crate::message::{Body, Failure, FragmentOrigin, Message, Out, Outbox, Reply, Stake};
 use crate::scheme::ExclusiveAccess;
 use crate::txn::Txn;
@@ -37,8 +38,9 @@ use std::panic::Location;
 #[derive(Default)]
 pub(super) struct Blocking {
     by: Option<TxnId>,
-    /// The tables that it has used, and whether it may have changed them.
-    used: Vec<(TableId, bool)>,
+    used: Vec<Used>,
+    /// The transactions behind it.
+    pub(super) chain: Chain,
     /// The waiting messages, with the numbers of their waits.
     line: VecDeque<(u64, Message)>,
     /// The messages that wait until no lock is held, and those behind them.
@@ -50,7 +52,9 @@ impl Blocking {
     /// the partition is free, because they are processed a few at a time.
     #[inline]
     pub(super) fn stops(&self, message: &Message) -> bool {
-        self.by.map_or(!self.line.is_empty(), |by| by != message.txn)
+        let Some(by) = self.by else { return !self.line.is_empty() };
+        let (txn, passes) = (message.txn, self.line.is_empty() && self.chain.admits(&message.body));
+        by != txn && !passes && !self.chain.is_behind(txn)
     }
 
     /// Returns true if messages wait for the partition, or until no lock is held there.
@@ -62,25 +66,39 @@ impl Blocking {
     /// Returns true if a message in line could be processed.
     #[inline]
     pub(super) fn has_next(&self) -> bool {
-        self.by.is_none() && !self.line.is_empty()
+        let may_run =
+            |(_, message): &(u64, Message)| self.by.is_none() || self.chain.admits(&message.body);
+        self.line.front().is_some_and(may_run)
     }
 
-    /// Returns the next message in line, if the partition is free.
+    /// Returns the next message in line, if it can be processed.
     #[inline]
     pub(super) fn next(&mut self) -> Option<(u64, Message)> {
-        if self.by.is_some() { None } else { self.line.pop_front() }
+        if self.has_next() { self.line.pop_front() } else { None }
     }
 
+    #[inline]
     pub(super) fn is_by(&self, txn: TxnId) -> bool {
         self.by == Some(txn)
     }
 
-    /// Ends the blocking by the transaction, if it is the blocker.
-    pub(super) fn end(&mut self, txn: TxnId) {
-        if self.is_by(txn) {
-            self.by = None;
-            self.used.clear();
-        }
+    /// Returns true if a transaction has the partition.
+    #[inline]
+    pub(super) fn is_taken(&self) -> bool {
+        self.by.is_some()
+    }
+
+    /// Ends the blocking.
+    pub(super) fn clear(&mut self) {
+        self.by = None;
+        self.used.clear();
+        self.chain.begin(false);
+    }
+
+    /// Gives the partition to the transaction, which has used this table.
+    pub(super) fn give(&mut self, txn: TxnId, used: Option<Used>) {
+        self.by = Some(txn);
+        self.used.extend(used);
     }
 
     fn note(&mut self, table: TableId, changes: bool) {
@@ -113,27 +131,39 @@ pub(super) fn may_wait(body: &Body) -> bool {
 impl<T: Trees> Partition<T> {
     /// Gives the partition to the transaction if no lock is held and the scheme allows it; the
     /// reply's count says whether.
-    pub(super) fn block(&mut self, id: TxnId, origin: FragmentOrigin, out: &mut Outbox) {
+    pub(super) fn block(
+        &mut self,
+        id: TxnId,
+        origin: FragmentOrigin,
+        one_round: bool,
+        out: &mut Outbox,
+    ) {
+        if self.blocking.is_taken() {
+            return self.block_behind(id, origin, out);
+        }
         let given = self.scheme.exclusive() != ExclusiveAccess::Never && self.locks.is_empty();
         if given {
-            self.blocking.by = Some(id);
+            self.blocking.give(id, None);
+            self.blocking.chain.begin(one_round);
             self.txns.entry(id).or_insert_with(|| Box::new(Txn::new(id, Stake::Retry(0)))).short =
                 true;
         }
         self.reply(origin, Ok(Reply { count: given.into(), ..Reply::default() }), out);
     }
 
-    /// Exchanges the partition for locks on the tables that its blocker has used.
-    pub(super) fn unblock(&mut self, id: TxnId) {
+    /// Exchanges the partition for locks on the tables that its blocker, and what remains of the
+    /// chain, has used.
+    pub(super) fn unblock(&mut self, id: TxnId, out: &mut Outbox) {
         if !self.blocking.is_by(id) {
+            if self.blocking.chain.is_behind(id) {
+                self.discard(id, out);
+            }
             return;
         }
-        for (table, changes) in self.blocking.used.drain(..) {
-            let mode = if changes { Mode::Exclusive } else { Mode::Shared };
-            let acquired = self.locks.acquire(id, Target::Table(table), mode);
-            assert_eq!(acquired, Acquired::Granted, "invariant 1: no transaction has a lock");
-        }
-        self.blocking.by = None;
+        let behind = self.detach_behind(id, out);
+        let used = std::mem::take(&mut self.blocking.used);
+        self.lock_used(id, used.into_iter().chain(behind));
+        self.blocking.clear();
     }
 
     /// Returns how a statement of the transaction locks.
@@ -146,12 +176,17 @@ impl<T: Trees> Partition<T> {
         if fresh {
             return Locking::None;
         }
-        if !self.blocking.is_by(id) {
+        if !self.blocking.is_taken() {
             return Locking::Take;
         }
         let for_update =
             matches!(program, Program::Scan { access, .. } if access.read_lock() > RowLock::Share);
-        self.blocking.note(table_of(program).id, for_update || !only_reads(program));
+        let used = (table_of(program).id, for_update || !only_reads(program));
+        if self.blocking.is_by(id) {
+            self.blocking.note(used.0, used.1);
+        } else if !self.note_behind(id, used) {
+            return Locking::Take;
+        }
         Locking::None
     }
 
@@ -159,6 +194,13 @@ impl<T: Trees> Partition<T> {
     pub(super) fn wait_in_line(&mut self, message: Message, out: &mut Outbox) {
         let wait = self.report_wait(&message, out);
         self.blocking.line.push_back((wait, message));
+        self.blocking.chain.counts.blocked += 1;
+    }
+
+    /// Puts the message at the front of the line.
+    pub(super) fn put_first_in_line(&mut self, message: Message, out: &mut Outbox) {
+        let wait = self.report_wait(&message, out);
+        self.blocking.line.push_front((wait, message));
     }
 
     /// Puts the messages that waited behind waits for quiet in line.

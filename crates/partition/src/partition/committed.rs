@@ -74,6 +74,11 @@ impl<T: Trees> Partition<T> {
         }
         let table = table_of(&exec.program);
         let row = Target::Key(table.tree, key);
+        if self.blocking.chain.has_detached() {
+            // The locks are not those of the transactions that have changed the rows.
+            wait_for(&mut self.locks, id, table, row)?;
+            return Ok(None);
+        }
         let mut writers = self.locks.holders_against(id, row, Mode::Shared);
         writers.extend(self.locks.holders_against(id, Target::Table(table.id), Mode::IntentShared));
         writers.sort_unstable();

@@ -59,11 +59,17 @@ impl<T: Trees> Partition<T> {
         out: &mut Outbox,
     ) -> Result<(), Stop> {
         if let Some(commit) = commit {
-            let skipped = canary::on(Bug::SkippedDependency) || canary::on(Bug::KeptSuccessor);
+            let skipped = canary::on(Bug::SkippedDependency)
+                || canary::on(Bug::KeptSuccessor)
+                || canary::on(Bug::SkippedSpeculation);
+            let behind = self.locks.is_behind_others(id) || self.blocking.chain.is_behind(id);
             assert!(
-                skipped || !txn.doomed && !self.locks.is_behind_others(id),
+                skipped || !txn.doomed && !behind,
                 "{id} commits before a transaction that it is behind"
             );
+            if self.blocking.chain.is_owner(id) {
+                self.discard_behind(id, out)?;
+            }
             self.committed(id, commit);
             self.tables.end(txn.changed.drain(..), Some(commit), self.trees.versions.floor());
             self.drop_trees(id, &mut txn.drops)?;
@@ -73,6 +79,7 @@ impl<T: Trees> Partition<T> {
             if canary::on(Bug::HalfWhole) && self.blocking.is_by(id) {
                 self.trees.current.committed(std::mem::replace(&mut txn.log, T::Log::new(id)));
             }
+            self.discard_behind(id, out)?;
             if !canary::on(Bug::KeptSuccessor) {
                 self.undo_behind(id, out)?;
             }
@@ -83,7 +90,7 @@ impl<T: Trees> Partition<T> {
         }
         self.gathering.ended(&mut txn.reads);
         self.locks.release(id);
-        self.blocking.end(id);
+        self.leave_partition(id, out);
         Ok(())
     }
 

@@ -69,6 +69,7 @@ impl<T: Trees> Partition<T> {
         id: TxnId,
         txn: &mut Txn<T::Log>,
         job: &mut Job,
+        out: &mut Outbox,
     ) -> Result<Reply, Stop> {
         self.settle_before(id, job)?;
         match job {
@@ -115,13 +116,17 @@ impl<T: Trees> Partition<T> {
                     self.trees.versions.check(as_of)?;
                 }
                 let (rows, count) = s.exec.take_output();
-                let behind = self.locks.is_behind_others(id).then_some(self.id);
+                let mut behind = self.locks.is_behind_others(id);
+                if self.blocking.is_taken() && !more {
+                    behind |= self.statement_ended(id);
+                }
+                let behind = behind.then_some(self.id);
                 if retires && count == 1 {
                     self.retire(id, &s.exec)?;
                 }
                 if more {
                     // The client may take its time with the batch.
-                    self.unblock(id);
+                    self.unblock(id, out);
                     txn.short = false;
                 }
                 if more
@@ -239,7 +244,7 @@ fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlErr
         Body::Settle => Some(Job::Settle(None)),
         Body::ConvertIncrements => Some(Job::ConvertIncrements),
         Body::OneShot { .. }
-        | Body::Block
+        | Body::Block { .. }
         | Body::Unblock
         | Body::AwaitQuiet
         | Body::AwaitsClient

@@ -29,9 +29,12 @@ mod one_shot;
 mod quiet;
 mod retire;
 mod snapshot;
+mod speculation;
 mod spill;
 mod stranded;
 mod tables;
+
+pub use self::speculation::SchemeCounts;
 
 use self::blocking::Blocking;
 use self::stranded::Stranded;
@@ -202,6 +205,9 @@ impl<T: Trees> Partition<T> {
     fn dispatch(&mut self, message: Message, out: &mut Outbox) {
         let Message { txn, stake, origin, body } = message;
         match body {
+            Body::OneShot { program, env, rows } if self.blocking.is_taken() => {
+                self.speculate(txn, origin, program, env, rows, out)
+            }
             Body::OneShot { program, env, rows } => {
                 self.one_shot(txn, origin, program, env, rows, out)
             }
@@ -220,10 +226,10 @@ impl<T: Trees> Partition<T> {
                 self.stranded.retry_for_space();
                 self.finish(txn, origin, commit, out);
             }
-            Body::Block => self.block(txn, origin, out),
-            Body::Unblock => self.unblock(txn),
+            Body::Block { one_round } => self.block(txn, origin, one_round, out),
+            Body::Unblock => self.unblock(txn, out),
             Body::AwaitQuiet => self.await_quiet(Message { txn, stake, origin, body }, out),
-            Body::AwaitsClient => self.awaits_client(txn),
+            Body::AwaitsClient => self.awaits_client(txn, out),
             Body::Forget(statement) => self.forget(txn, statement),
             Body::Release(savepoint) => self.release_savepoint(txn, savepoint),
             Body::HotRows(take) => self.report_hot_rows(take, out),
@@ -300,6 +306,15 @@ impl<T: Trees> Partition<T> {
                     }
                     Err(stop) => stop,
                 },
+                Job::Speculate(exec) => match self.run_speculated(id, txn, exec) {
+                    Ok(()) => {
+                        if let Job::Speculate(exec) = task.job {
+                            self.hold(id, exec, Ok(()));
+                        }
+                        return After::Keep;
+                    }
+                    Err(stop) => stop,
+                },
                 Job::Finish { commit } => match self.run_finish(id, txn, *commit, out) {
                     Ok(()) => {
                         self.ended(id, &task, out);
@@ -313,7 +328,7 @@ impl<T: Trees> Partition<T> {
                         Err(blocked) => blocked.into(),
                     }
                 }
-                _ => match self.run_general(id, txn, &mut task.job) {
+                _ => match self.run_general(id, txn, &mut task.job, out) {
                     Ok(reply) => {
                         self.reply(task.origin, Ok(reply), out);
                         return After::Keep;
@@ -340,12 +355,18 @@ impl<T: Trees> Partition<T> {
         out: &mut Outbox,
     ) -> Option<After> {
         let partition = self.id;
+        if matches!(task.job, Job::Speculate(_)) {
+            return self.speculation_stopped(id, txn, task, stop, out);
+        }
         let stop = self.resolve_behind(id, stop, out)?;
-        if matches!(stop, Stop::MissingPage(_) | Stop::Log(_) | Stop::Spilled(_) | Stop::Slice)
-            && self.blocking.is_by(id)
-        {
-            self.unblock(id);
-            out.push(Out::Stalled { to: task.origin });
+        if matches!(stop, Stop::MissingPage(_) | Stop::Log(_) | Stop::Spilled(_) | Stop::Slice) {
+            if self.blocking.is_by(id) {
+                self.unblock(id, out);
+                out.push(Out::Stalled { to: task.origin });
+            } else if matches!(task.job, Job::Statement(_)) && self.blocking.chain.is_behind(id) {
+                txn.doomed = true;
+                return self.fail(id, txn, task, Failure::Undone, out);
+            }
         }
         let stop = match &mut task.job {
             Job::OneShot(_) => self.one_shot_stopped(id, txn, task, stop)?,
@@ -396,6 +417,7 @@ impl<T: Trees> Partition<T> {
                     caller,
                 });
             }
+            Stop::Ahead => task.waiting = Waiting::Resume,
             Stop::Commit(writer) => {
                 task.waiting = Waiting::Resume;
                 self.undecided.entry(writer).or_default().push(id);
@@ -454,6 +476,10 @@ impl<T: Trees> Partition<T> {
                 );
             }
             Then::Done => self.reply(task.origin, Ok(Reply::default()), out),
+            Then::Speculated { exec, failure, cancelled } => {
+                let call = (task.origin, exec);
+                return self.speculation_undone(id, txn, call, failure, cancelled, out);
+            }
             Then::End(failure) => {
                 self.end_log(id, txn);
                 self.locks.release(id);
@@ -472,13 +498,16 @@ impl<T: Trees> Partition<T> {
 
     /// Cancels what the transaction runs or waits for.
     fn cancel(&mut self, id: TxnId, error: SqlError, out: &mut Outbox) {
-        if self.leave_line(id, &error, out) {
+        if self.leave_line(id, &error, out) || self.cancel_behind(id, &error) {
             return;
         }
         let Some(mut txn) = self.txns.remove(&id) else { return };
         let after = match txn.task.take() {
             None => After::Keep,
-            Some(task) if task.job.must_continue() => {
+            Some(mut task) if task.job.must_continue() => {
+                if let Job::Undo { then: Then::Speculated { cancelled, .. }, .. } = &mut task.job {
+                    *cancelled = Some(error);
+                }
                 txn.task = Some(task);
                 After::Keep
             }

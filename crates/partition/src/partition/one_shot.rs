@@ -14,7 +14,7 @@ use crate::versions::AsOf;
 use clearway_ir::Program;
 use clearway_ir::program::Env;
 use clearway_storage::{Trees, TxnMode, UndoLog};
-use clearway_types::{RowBatch, TxnId};
+use clearway_types::{Lsn, RowBatch, TxnId};
 use std::sync::Arc;
 
 impl<T: Trees> Partition<T> {
@@ -134,16 +134,22 @@ impl<T: Trees> Partition<T> {
         }
         let (rows, count) = shot.exec.take_output();
         let mut reply = answer(rows, count);
-        if txn.log.mark() > 0 {
-            let lsn = self.trees.commit_local(std::mem::replace(&mut txn.log, T::Log::new(id)));
-            self.last_commit = self.last_commit.max(lsn);
-            reply.commit = Some(lsn);
-        } else {
-            // The store may list it as active, because it tried to change something.
-            self.end_log(id, txn);
-        }
+        reply.commit = self.commit_one_shot(id, txn);
         self.locks.release(id);
         Ok(reply)
+    }
+
+    /// Commits a one-shot that is not atomic. Returns the end of its commit record if it has
+    /// changed something.
+    pub(super) fn commit_one_shot(&mut self, id: TxnId, txn: &mut Txn<T::Log>) -> Option<Lsn> {
+        if txn.log.mark() == 0 {
+            // The store may list it as active, because it tried to change something.
+            self.end_log(id, txn);
+            return None;
+        }
+        let lsn = self.trees.commit_local(std::mem::replace(&mut txn.log, T::Log::new(id)));
+        self.last_commit = self.last_commit.max(lsn);
+        Some(lsn)
     }
 
     /// Handles a stopped one-shot. If nothing is done yet it restarts; otherwise it becomes a

@@ -110,8 +110,8 @@ impl<T: Trees> Partition<T> {
     }
 
     /// Records that the transaction now waits for its client: it keeps locks on what it has used.
-    pub(super) fn awaits_client(&mut self, id: TxnId) {
-        self.unblock(id);
+    pub(super) fn awaits_client(&mut self, id: TxnId, out: &mut Outbox) {
+        self.unblock(id, out);
         if let Some(txn) = self.txns.get_mut(&id) {
             txn.short = false;
         }

@@ -27,6 +27,7 @@ use crate::message::{Failure, Out, Outbox};
 use crate::txn::{Job, Statement, Then, Txn};
 use clearway_ir::Program;
 use clearway_storage::Trees;
+use clearway_sync::canary::{self, Bug};
 use clearway_types::{SqlState, TxnId};
 use std::panic::Location;
 
@@ -60,6 +61,13 @@ impl<T: Trees> Partition<T> {
 
     /// Enforces invariant 1.
     pub(super) fn settle_before(&mut self, id: TxnId, job: &Job) -> Result<(), Stop> {
+        if self.blocking.is_taken()
+            && self.blocking.chain.is_behind(id)
+            && matches!(job, Job::Settle(_))
+            && !canary::on(Bug::SkippedSpeculation)
+        {
+            return Err(Stop::Ahead);
+        }
         if !self.locks.has_retired() {
             return Ok(());
         }
@@ -91,7 +99,8 @@ impl<T: Trees> Partition<T> {
             }
             Failure::StalePlan | Failure::NeedsSnapshot | Failure::Undone => true,
         };
-        if answered || !self.locks.is_behind_others(id) {
+        let behind = self.locks.is_behind_others(id) || self.blocking.chain.is_behind(id);
+        if answered || !behind {
             return Then::Fail(failure);
         }
         Then::Settle(failure)

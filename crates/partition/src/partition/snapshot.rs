@@ -29,8 +29,8 @@ impl<T: Trees> Partition<T> {
             return kept;
         }
         // The undo of a retired change refers to the value at that time, which may have changed
-        // since.
-        if self.locks.has_retired() {
+        // since; so does that of a detached one.
+        if self.locks.has_retired() || self.blocking.chain.has_detached() {
             return refused;
         }
         let (mut images, mut made, mut moved) = (Vec::new(), Vec::new(), Vec::new());

@@ -6,7 +6,8 @@
 //!    changes. If it lacks space, this process retries; otherwise the next start undoes it, or
 //!    reports which page prevents that.
 //! 2. No transaction waits for it indefinitely: those that wait when it is stranded, and those that
-//!    would have to wait later, fail with an error that explains why.
+//!    would have to wait later, fail with an error that explains why. So do one-shots behind it
+//!    (`speculation.rs`).
 //! 3. Its last call gets one reply, when it is first stranded.
 //! 4. A rollback that lacks space is retried when a transaction wants its locks, and when another
 //!    transaction ends, which may have freed pages. At most one attempt per transaction is in
@@ -55,7 +56,11 @@ enum Retry {
 
 /// Returns true if the job is the last one of its transaction: what it leaves behind stays.
 fn is_last(job: &Job) -> bool {
-    matches!(job, Job::Finish { commit: None } | Job::Undo { then: Then::End(_), .. })
+    matches!(
+        job,
+        Job::Finish { commit: None }
+            | Job::Undo { then: Then::End(_) | Then::Speculated { .. }, .. }
+    )
 }
 
 fn lacks_space(failure: &Failure) -> bool {
@@ -95,6 +100,20 @@ impl Stranded {
         Some(entry.error.clone())
     }
 
+    /// Returns the error for transactions that this one blocks, if it is stranded.
+    pub(super) fn error_of(&self, txn: TxnId) -> Option<SqlError> {
+        let entry = self.txns.iter().find(|entry| entry.txn == txn)?;
+        Some(entry.error.clone())
+    }
+
+    /// Removes a transaction that has been rolled back as part of another one's end. Returns false
+    /// if it is not stranded.
+    pub(super) fn forget(&mut self, txn: TxnId) -> bool {
+        let before = self.txns.len();
+        self.txns.retain(|entry| entry.txn != txn);
+        self.txns.len() < before
+    }
+
     /// Schedules retries, because a transaction ends that may free space.
     pub(super) fn retry_for_space(&mut self) {
         self.txns.iter_mut().for_each(Entry::want);
@@ -126,7 +145,10 @@ impl<T: Trees> Partition<T> {
         tracing::error!(partition = %self.id, txn = %id, ?failure, "a transaction cannot be ended");
         if is_last(&task.job) {
             // No one would own the partition that it has to itself; its locks are enough.
-            self.unblock(id);
+            if self.blocking.is_by(id) {
+                self.unblock(id, out);
+            }
+            self.fail_detached(id, &in_the_way(&failure), out);
             self.stranded
                 .waiters
                 .extend(self.locks.waiters_of(id).into_iter().map(|waiter| (waiter, id)));

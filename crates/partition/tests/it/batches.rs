@@ -103,7 +103,7 @@ fn paused_statements_keep_their_locks() {
 fn paused_statements_do_not_block_the_partition() {
     let mut d = driver(&numbers(10));
     let (multi, reader, writer) = (d.txn(), d.txn(), d.txn());
-    assert_eq!(d.call(multi, Body::Block).unwrap().count, 1);
+    assert_eq!(d.call(multi, Body::Block { one_round: false }).unwrap().count, 1);
     let first = d.call(multi, batched(ALL, of_rows(1, 1))).unwrap();
     assert!(first.more);
     assert!(d.call(reader, select(Find::Point(3)).one_shot(&table())).is_ok());

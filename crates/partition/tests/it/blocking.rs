@@ -9,7 +9,7 @@ use clearway_types::{Lsn, SqlError, SqlState, TxnId};
 
 /// Requests the partition; returns whether it was granted.
 fn block(d: &mut D, txn: TxnId) -> bool {
-    d.call(txn, Body::Block).expect("a reply").count == 1
+    d.call(txn, Body::Block { one_round: false }).expect("a reply").count == 1
 }
 
 fn commit(d: &mut D, txn: TxnId) {
@@ -46,7 +46,7 @@ fn the_partition_passes_to_the_next_blocker_unless_locked() {
     let mut d = driver(&[(1, Some(1), 1)]);
     let (first, second, third, locker) = (d.txn(), d.txn(), d.txn(), d.txn());
     assert!(block(&mut d, first));
-    let asked = d.send(second, Body::Block);
+    let asked = d.send(second, Body::Block { one_round: false });
     let behind = d.send(third, add(1).statement(&table()));
     assert!(d.take(asked).is_none());
     abort(&mut d, first);
@@ -118,7 +118,7 @@ fn a_cancelled_rollback_in_line_continues() {
     .expect("rows");
     let rollback = d.send(maker, Body::Finish { commit: None });
     assert_eq!(d.suspended.len(), 1, "it waits for a page");
-    let given = d.send(multi, Body::Block);
+    let given = d.send(multi, Body::Block { one_round: false });
     assert_eq!(d.take(given).unwrap().unwrap().count, 1);
     d.resume(0);
     assert_eq!(d.waiting(), 1, "in line");
@@ -216,7 +216,7 @@ fn no_message_passes_a_line_processed_in_several_turns() {
     d.send(multi, Body::Finish { commit: Some(Lsn(900)) });
     assert!(d.answers.len() < LINE);
     let last = d.txn();
-    calls.push(d.send(last, Body::Block));
+    calls.push(d.send(last, Body::Block { one_round: false }));
     d.settle();
     let answered: Vec<u32> =
         d.answers.iter().map(|(seq, _)| *seq).filter(|seq| calls.contains(seq)).collect();

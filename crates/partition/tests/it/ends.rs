@@ -187,7 +187,7 @@ fn stranded_blockers_keep_only_the_tables_they_used() {
     let other = TreeId(77);
     make_trees(&mut d, &[other]);
     let multi = d.txn();
-    assert_eq!(d.call(multi, Body::Block).unwrap().count, 1);
+    assert_eq!(d.call(multi, Body::Block { one_round: false }).unwrap().count, 1);
     d.call(multi, add(1).statement(&table())).unwrap();
     let in_line = d.txn();
     let waits = d.send(in_line, add(2).one_shot(&table()));

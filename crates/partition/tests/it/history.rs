@@ -9,7 +9,7 @@ use crate::sql::{
 };
 use crate::trees::{MemTrees, Paging};
 use clearway_ir::{RowLock, TableDef};
-use clearway_partition::{Body, Committing, Failure};
+use clearway_partition::{Body, Committing, Failure, Limits, Partition, SchemeCounts, SchemeKind};
 use clearway_testkit::Rng;
 use clearway_types::{Lsn, SqlError, SqlState, TxnId};
 use std::sync::Arc;
@@ -89,7 +89,10 @@ enum Done {
 }
 
 enum Call {
-    Block,
+    Block {
+        one_round: bool,
+    },
+    Settle,
     Run(Stmt),
     Savepoint(u32),
     RollbackTo(u32),
@@ -107,8 +110,27 @@ struct Client {
     doomed: bool,
     /// Whether it starts by requesting the whole partition.
     asks: bool,
+    /// It was granted the partition for one statement. What it does next.
+    round: Option<Round>,
     /// Set if its commit record is in the log but the partition has not received the outcome.
     committed: Option<(Lsn, Committing<'static>)>,
+}
+
+/// The state of a transaction of one statement.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Round {
+    Run,
+    /// It is behind others.
+    Settle,
+    End,
+}
+
+/// What clients do, in percent.
+#[derive(Clone, Copy)]
+struct Mix {
+    one_shots: u64,
+    /// Of the others, those that request the whole partition.
+    asks: u64,
 }
 
 struct World<T: Paged> {
@@ -120,6 +142,9 @@ struct World<T: Paged> {
     seed: u64,
     committed: u64,
     blocked: u64,
+    /// Number of transactions that were undone because of another one.
+    undone: u64,
+    mix: Mix,
 }
 
 impl<T: Paged> World<T> {
@@ -155,8 +180,8 @@ impl<T: Paged> World<T> {
         let rng = &mut self.rng;
         if self.clients[at].is_none() {
             let txn = self.driver.txn();
-            let one_shot = rng.below(3) == 0;
-            let asks = rng.below(4) == 0;
+            let one_shot = rng.below(100) < self.mix.one_shots;
+            let asks = rng.below(100) < self.mix.asks;
             self.clients[at] = Some(Client {
                 txn,
                 one_shot,
@@ -165,6 +190,7 @@ impl<T: Paged> World<T> {
                 pending: None,
                 doomed: false,
                 asks,
+                round: None,
                 committed: None,
             });
         }
@@ -174,13 +200,20 @@ impl<T: Paged> World<T> {
             (stmt.one_shot(&table), Call::Run(stmt))
         } else if client.asks {
             client.asks = false;
-            (Body::Block, Call::Block)
+            let one_round = rng.below(3) > 0;
+            (Body::Block { one_round }, Call::Block { one_round })
         } else if let Some((commit, _)) = &client.committed {
             (Body::Finish { commit: Some(*commit) }, Call::Commit)
         } else if client.doomed {
             (Body::Finish { commit: None }, Call::Abort)
         } else {
-            match rng.below(10) {
+            let choice = match client.round {
+                None => rng.below(10),
+                Some(Round::Run) => 9,
+                Some(Round::Settle) => 10,
+                Some(Round::End) => rng.below(3),
+            };
+            match choice {
                 0 => (Body::Finish { commit: None }, Call::Abort),
                 1 | 2 => {
                     let committing = self.driver.snapshots.commit(client.txn);
@@ -196,6 +229,7 @@ impl<T: Paged> World<T> {
                     let id = client.savepoints[rng.below(client.savepoints.len() as u64) as usize];
                     (Body::RollbackTo(id), Call::RollbackTo(id))
                 }
+                10 => (Body::Settle, Call::Settle),
                 _ => (stmt.statement(&table), Call::Run(stmt)),
             }
         };
@@ -211,6 +245,11 @@ impl<T: Paged> World<T> {
 
     fn take_answers(&mut self) {
         let answers = std::mem::take(&mut self.driver.answers);
+        for txn in std::mem::take(&mut self.driver.undone) {
+            let clients = self.clients.iter_mut().flatten();
+            clients.filter(|c| c.txn == txn).for_each(|c| c.doomed = true);
+            self.undone += 1;
+        }
         let (to_readers, answers): (Vec<_>, _) =
             answers.into_iter().partition(|(seq, _)| self.readers.is_awaited(*seq));
         for (seq, answer) in answers {
@@ -224,13 +263,28 @@ impl<T: Paged> World<T> {
             let Some(mut client) = self.clients[at].take() else { continue };
             let Some((_, call)) = client.pending.take() else { continue };
             match (call, state_of(&answer)) {
+                (_, Some(SqlState::SERIALIZATION_FAILURE)) => {
+                    client.doomed = true;
+                    self.undone += 1;
+                }
                 (
-                    Call::Block | Call::Run(_) | Call::RollbackTo(_) | Call::Savepoint(_),
+                    Call::Block { .. } | Call::Run(_) | Call::RollbackTo(_) | Call::Savepoint(_),
                     Some(SqlState::DEADLOCK),
                 ) => client.doomed = true,
-                (Call::Block, None) => self.blocked += answer.map_or(0, |r| r.count),
+                (Call::Block { one_round }, None) => {
+                    let granted = answer.is_ok_and(|reply| reply.count == 1);
+                    client.round = (granted && one_round).then_some(Round::Run);
+                    self.blocked += u64::from(granted);
+                }
+                (Call::Settle, None) => client.round = Some(Round::End),
+                // A statement that was cancelled has run.
+                (Call::Run(_) | Call::Settle, Some(SqlState::QUERY_CANCELED))
+                    if client.round.is_some() =>
+                {
+                    client.doomed = true
+                }
                 (
-                    Call::Block | Call::Run(_) | Call::Savepoint(_) | Call::RollbackTo(_),
+                    Call::Block { .. } | Call::Run(_) | Call::Savepoint(_) | Call::RollbackTo(_),
                     Some(SqlState::QUERY_CANCELED),
                 ) => {}
                 (Call::Run(_), None) if answer == Err(Failure::NeedsSnapshot) => {}
@@ -238,7 +292,12 @@ impl<T: Paged> World<T> {
                     self.check(&stmt, &as_expected(&answer));
                     self.committed += 1;
                 }
-                (Call::Run(stmt), _) => client.done.push(Done::Ran(stmt, as_expected(&answer))),
+                (Call::Run(stmt), _) => {
+                    let behind = answer.as_ref().is_ok_and(|reply| reply.behind.is_some());
+                    let next = if behind { Round::Settle } else { Round::End };
+                    client.round = client.round.map(|_| next);
+                    client.done.push(Done::Ran(stmt, as_expected(&answer)));
+                }
                 (Call::Savepoint(id), None) => {
                     client.savepoints.push(id);
                     client.done.push(Done::Savepoint(id));
@@ -369,6 +428,10 @@ pub struct Seen {
     /// Number of times that a transaction got the partition to itself, and lost it.
     pub blocked: u64,
     pub stalls: u64,
+    /// One-shots that ran behind others, were discarded, and put back in line.
+    pub counts: SchemeCounts,
+    /// Number of transactions that were undone because of another one.
+    pub undone: u64,
     /// Snapshots opened and refused, their reads, and replies that differ from the newest state.
     pub snapshots: u64,
     pub refused: u64,
@@ -385,6 +448,10 @@ impl Seen {
         self.deadlocks += other.deadlocks;
         self.blocked += other.blocked;
         self.stalls += other.stalls;
+        self.counts.speculated += other.counts.speculated;
+        self.counts.discarded += other.counts.discarded;
+        self.counts.retried += other.counts.retried;
+        self.undone += other.undone;
         self.snapshots += other.snapshots;
         self.refused += other.refused;
         self.reads += other.reads;
@@ -395,7 +462,17 @@ impl Seen {
 
 /// Runs one history. Every second one has readers under snapshots. Every third one uses the table
 /// without indexes, where one-shots of one row commit by themselves.
-pub fn run<T: Paged>(mut driver: Driver<T>, seed: u64, clients: usize, steps: usize) -> Seen {
+pub fn run<T: Paged>(driver: Driver<T>, seed: u64, clients: usize, steps: usize) -> Seen {
+    run_mixed(driver, seed, clients, steps, Mix { one_shots: 33, asks: 25 })
+}
+
+fn run_mixed<T: Paged>(
+    mut driver: Driver<T>,
+    seed: u64,
+    clients: usize,
+    steps: usize,
+    mix: Mix,
+) -> Seen {
     let ddl = driver.txn();
     driver.call(ddl, Body::CreateTrees(vec![ROWS, BY_A, BY_B])).expect("trees");
     driver.call(ddl, Body::Finish { commit: Some(Lsn(1)) }).expect("commit");
@@ -409,6 +486,8 @@ pub fn run<T: Paged>(mut driver: Driver<T>, seed: u64, clients: usize, steps: us
         seed,
         committed: 0,
         blocked: 0,
+        undone: 0,
+        mix,
     };
     for _ in 0..steps {
         world.step();
@@ -421,6 +500,8 @@ pub fn run<T: Paged>(mut driver: Driver<T>, seed: u64, clients: usize, steps: us
         deadlocks: world.driver.deadlocks,
         blocked: world.blocked,
         stalls: world.driver.stalls,
+        counts: world.driver.partition.counts(),
+        undone: world.undone,
         spill_reads: world.driver.spill_reads,
         ..world.readers.seen
     }
@@ -459,4 +540,32 @@ fn committed_transactions_are_serializable() {
 fn histories_with_page_misses_are_serializable() {
     let seen = run_all(Some(Paging { pages: 40, frames: 5 }), 400);
     assert!(seen.suspensions > 1000 && seen.stalls > 100, "{seen:?}");
+}
+
+fn run_speculative(paging: Option<Paging>, seeds: u64) -> Seen {
+    let mut seen = Seen::default();
+    for seed in 1..=seeds {
+        let mut driver = Driver::new(MemTrees::new(paging), ());
+        let trees = std::mem::replace(driver.partition.trees(), MemTrees::new(None));
+        let limits = Limits { scheme: SchemeKind::Speculative, ..Limits::default() };
+        driver.partition = Partition::new(trees, limits, driver.snapshots.clone());
+        let mix = Mix { one_shots: 50, asks: [70, 95][(seed % 2) as usize] };
+        seen.add(&run_mixed(driver, seed, 3 + (seed % 5) as usize, 300, mix));
+    }
+    let SchemeCounts { speculated, discarded, retried, .. } = seen.counts;
+    assert!(speculated > seeds && discarded > retried && retried > seeds / 4, "{seen:?}");
+    assert!(seen.undone > seeds / 10 && seen.reads > seeds, "{seen:?}");
+    seen
+}
+
+#[test]
+fn speculative_transactions_are_serializable() {
+    let seen = run_speculative(None, 400);
+    assert_eq!(seen.suspensions, 0);
+}
+
+#[test]
+fn speculative_histories_with_page_misses_are_serializable() {
+    let seen = run_speculative(Some(Paging { pages: 40, frames: 25 }), 400);
+    assert!(seen.suspensions > 1000 && seen.stalls > 50, "{seen:?}");
 }

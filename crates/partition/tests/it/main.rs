@@ -16,6 +16,7 @@ mod real;
 mod retire;
 mod schemes;
 mod snapshots;
+mod speculation;
 mod spill;
 mod sql;
 mod trees;

@@ -89,7 +89,7 @@ fn fetched_pages_stay_resident_until_the_retry() {
         retries += 1;
         assert!(retries < 10, "it misses the same pages again");
         let multi = d.txn();
-        let given = d.send(multi, Body::Block);
+        let given = d.send(multi, Body::Block { one_round: false });
         assert_eq!(d.take(given).expect("a reply").expect("the partition").count, 1);
         // The retry waits in line, and others use the pool.
         d.resume(0);

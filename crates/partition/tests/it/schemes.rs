@@ -4,14 +4,14 @@ use crate::driver::state_of;
 use crate::sql::{Find, Stmt, as_expected, rows_of, table};
 use crate::trees::MemTrees;
 use crate::units::{D, abort, add, driver, numbers, one, select};
-use clearway_partition::SchemeKind::{self, Blocking, Hybrid, Locking};
+use clearway_partition::SchemeKind::{self, Blocking, Hybrid, Locking, Speculative};
 use clearway_partition::{Body, Limits, Partition};
 use clearway_types::{Lsn, SqlError, SqlState, TxnId};
 
 /// More rows than a slice has.
 const MANY: i32 = 5000;
 
-fn under(scheme: SchemeKind, rows: i32) -> D {
+pub fn under(scheme: SchemeKind, rows: i32) -> D {
     let mut d = driver(&numbers(rows));
     let trees = std::mem::replace(d.partition.trees(), MemTrees::new(None));
     let limits = Limits { scheme, ..Limits::default() };
@@ -21,7 +21,7 @@ fn under(scheme: SchemeKind, rows: i32) -> D {
 
 /// Requests the partition; returns whether it was granted, or `None` if the request waits.
 fn block(d: &mut D, txn: TxnId) -> Option<bool> {
-    count(d, txn, Body::Block).map(|count| count == 1)
+    count(d, txn, Body::Block { one_round: false }).map(|count| count == 1)
 }
 
 /// Waits for quiet; returns the reply, or `None` if there is none yet.
@@ -59,6 +59,7 @@ fn partitions_are_granted_as_the_scheme_says() {
     let table = [
         (Hybrid, [true, false, false]),
         (Blocking, [true, false, false]),
+        (Speculative, [true, false, false]),
         (Locking, [false, false, false]),
     ];
     for (scheme, [unlocked, interactive, one_shot]) in table {
@@ -90,7 +91,7 @@ fn multi_partition_one_shots_exclude_others_unless_they_lock() {
         let (first, second) = (d.txn(), d.txn());
         assert_eq!(block(&mut d, first), Some(alone));
         d.call(first, add(1).statement(&table())).expect("a change");
-        let asked = d.send(second, Body::Block);
+        let asked = d.send(second, Body::Block { one_round: false });
         let (unrelated, related, general) = (d.txn(), d.txn(), d.txn());
         let calls = [
             d.send(unrelated, add(3).one_shot(&table())),
@@ -118,19 +119,20 @@ fn multi_partition_one_shots_exclude_others_unless_they_lock() {
 }
 
 #[test]
-fn one_shots_wait_behind_a_wait_for_quiet_only_when_blocking() {
+fn one_shots_wait_behind_a_wait_for_quiet_as_the_scheme_says() {
     for scheme in SchemeKind::ALL {
+        let waits = matches!(scheme, Blocking | Speculative);
         let mut d = under(scheme, MANY);
         let (_, long) = start_long(&mut d);
         let (multi, reader) = (d.txn(), d.txn());
         let quiet = d.send(multi, Body::AwaitQuiet);
         let read = d.send(reader, select(Find::Point(1)).one_shot(&table()));
         let answers = [quiet, read].map(|call| d.answers.iter().any(|(seq, _)| *seq == call));
-        assert_eq!(answers, [false, scheme != Blocking], "{scheme}");
+        assert_eq!(answers, [false, !waits], "{scheme}");
         assert!(d.blockers_of(reader).is_empty(), "{scheme}: not an edge of the graph");
         d.settle();
         assert_eq!(d.take(quiet).unwrap().unwrap().count, 1, "{scheme}");
-        let seen = if scheme == Blocking { 11 } else { 1 };
+        let seen = if waits { 11 } else { 1 };
         assert_eq!(rows_of(&d.take(read).unwrap().unwrap()), [(1, Some(seen), 1001)], "{scheme}");
         assert!(d.take(long).is_some() && d.nothing_pending(), "{scheme}");
         abort(&mut d, multi);

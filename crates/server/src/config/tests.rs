@@ -79,13 +79,14 @@ fn scheme_is_parsed() {
     let parse = |text: &str| Config::parse(Flags::default(), text).map(|config| config.scheme);
     assert_eq!(parse(""), Ok(SchemeKind::Hybrid));
     assert_eq!(parse("scheme = \"blocking\""), Ok(SchemeKind::Blocking));
+    assert_eq!(parse("scheme = \"speculative\""), Ok(SchemeKind::Speculative));
     let flags = Flags { scheme: Some(SchemeKind::Locking), ..Flags::default() };
     let both = Config::parse(flags, "scheme = \"blocking\"").map(|config| config.scheme);
     assert_eq!(both, Ok(SchemeKind::Locking));
     let refused = parse("scheme = \"optimistic\"").unwrap_err();
     assert_eq!(
         refused,
-        "scheme: unknown scheme \"optimistic\": use one of hybrid, blocking, locking"
+        "scheme: unknown scheme \"optimistic\": use one of hybrid, blocking, speculative, locking"
     );
 }
 
