@@ -418,6 +418,7 @@ impl World {
         self.draw_scheme(&mut Rng::new(self.seed, "scheme"));
         self.draw_additions(&mut Rng::new(self.seed, "nineteenth generator"));
         self.draw_checks(&mut Rng::new(self.seed, "twentieth generator"));
+        self.draw_speculation(&mut Rng::new(self.seed, "twenty-first generator"));
     }
 
     /// Draws what the third generator added.

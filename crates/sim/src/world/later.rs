@@ -2,7 +2,7 @@
 
 use super::World;
 use crate::rng::Rng;
-use clearway_coordinator::SchemeKind;
+use clearway_coordinator::{SchemeKind, Stall};
 
 impl World {
     /// Draws what the fifteenth generator added: INSERT ... SELECT outside of a block.
@@ -52,7 +52,9 @@ impl World {
     /// Draws the concurrency-control scheme, except in worlds with the default configuration.
     pub(super) fn draw_scheme(&mut self, rng: &mut Rng) {
         if !self.ships {
-            self.engine.partition.scheme = rng.pick(&SchemeKind::ALL);
+            // The order of these is fixed, so that kept seeds keep their meaning.
+            let kinds = [SchemeKind::Hybrid, SchemeKind::Blocking, SchemeKind::Locking];
+            self.engine.partition.scheme = rng.pick(&kinds);
         }
     }
 
@@ -68,5 +70,21 @@ impl World {
         if self.mix.adds > 0 && !self.mix.plain && rng.percent(40) {
             self.mix.checks = rng.pick(&[60, 100]);
         }
+    }
+
+    /// Draws what the twenty-first generator added: the speculative scheme, stalls before decisions,
+    /// and statements on several partitions, many of which fail or are cancelled at one of them.
+    pub(super) fn draw_speculation(&mut self, rng: &mut Rng) {
+        if self.ships || !rng.percent(40) {
+            return;
+        }
+        self.engine.partition.scheme = SchemeKind::Speculative;
+        self.engine.stall = rng.pick(&[Stall::None, Stall::Turns(1), Stall::Turns(2)]);
+        self.engine.node.partitions = self.engine.node.partitions.map(|n| n.max(2));
+        (self.mix.alone, self.mix.wide) = (rng.pick(&[80, 95, 100]), rng.pick(&[30, 60]));
+        (self.mix.rows, self.mix.keys) = (rng.pick(&[3, 5]), rng.pick(&[6, 10, 40]));
+        self.mix.cancels = rng.pick(&[0, 3, 10]);
+        self.mix.ddl = self.mix.ddl.min(2);
+        self.sessions = self.sessions.max(3);
     }
 }
