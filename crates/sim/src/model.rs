@@ -41,9 +41,12 @@ pub enum Answer {
     Duplicate,
     /// 23514: a row violates the CHECK constraint.
     Violated,
-    /// Another error, which the model does not predict. The statement has changed nothing.
+    /// Another error. The statement has changed nothing. The model predicts only [`OVERFLOW`].
     Refused(String),
 }
+
+/// The error of an addition that leaves the type's range.
+pub const OVERFLOW: &str = "22003 integer out of range";
 
 /// The tables after the transactions so far.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -69,7 +72,7 @@ impl Model {
         let mut savepoints: Vec<(u8, Self, BTreeSet<String>)> = Vec::new();
         let mut remade = BTreeSet::new();
         for (at, (stmt, seen)) in statements.iter().enumerate() {
-            if matches!(seen, Answer::Refused(_)) {
+            if matches!(seen, Answer::Refused(why) if why != OVERFLOW) {
                 continue;
             }
             let find = |name: &u8| {
@@ -286,7 +289,7 @@ impl Table {
         }
         if overflows {
             self.rows = before;
-            return Answer::Refused("integer out of range".into());
+            return Answer::Refused(OVERFLOW.into());
         }
         if !self.rows.iter().all(|known| self.kind.permits(&known.row)) {
             self.rows = before;

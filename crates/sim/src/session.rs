@@ -14,7 +14,7 @@ use crate::answers::{answer, end};
 use crate::generate::{Block, Script};
 use crate::history::{End, History};
 use crate::life::Rotten;
-use crate::model::{Answer, show};
+use crate::model::{Answer, OVERFLOW, show};
 use crate::schedule::Signals;
 use crate::sql::Stmt;
 use crate::trace::Trace;
@@ -468,6 +468,7 @@ impl Session {
                     (Stmt::Rollback, Answer::Done) | (_, Answer::Duplicate | Answer::Violated) => {
                         Some(End::RolledBack)
                     }
+                    (_, Answer::Refused(why)) if why == OVERFLOW => Some(End::RolledBack),
                     (Stmt::Commit, Answer::Refused(why)) if why == NO_COMMIT => {
                         Some(End::RolledBack)
                     }

@@ -141,6 +141,9 @@ pub enum Bug {
     ReleasedUndo,
     /// A block that is run again continues although an answer differs.
     UnequalReplay,
+    /// An error that depends on a change of a transaction ahead does not wait for that
+    /// transaction's commit.
+    UnsettledError,
 }
 
 /// The bugs that the simulation of the whole engine must find.
@@ -197,6 +200,7 @@ pub const BUGS_OF_ENGINE: &[Bug] = &[
     Bug::SkippedSpeculation,
     Bug::ReleasedUndo,
     Bug::UnequalReplay,
+    Bug::UnsettledError,
 ];
 
 /// The bugs that the lock table's model must find. It recognises deadlocks that are avoidable.
