@@ -8,6 +8,12 @@ use std::time::Instant;
 /// Crash rounds in CI; `cargo xtask crash` alone runs more.
 const CRASH_ROUNDS: u32 = 3;
 
+/// All values of `--hot-rows`.
+const ALL_HOT_ROWS: &str = "increments,whole,retire";
+
+/// The end-to-end scenario whose clients queue for one row.
+const CROWDED: &str = "more clients than rows";
+
 /// The crates with memory orderings of their own, whose interleavings loom explores. Other flags
 /// use another directory, so that built files stay.
 const LOOM: &str = "-p clearway-latch -p clearway-specimens -p clearway-replacement -p clearway-buffer \
@@ -107,6 +113,7 @@ pub fn run(options: &Options) -> Res<()> {
     let crash = Options { rounds: Some(CRASH_ROUNDS), ..Options::default() };
     step("crash", || crate::crash::run(&crash))?;
     histories()?;
+    hot_rows()?;
     // Benchmarks are code: each has a tiny run here, so that it keeps working.
     for what in ["run all --quick", "bars --quick", "report --quick"] {
         cargo(&format!("lab {what}"), &format!("run --release -p clearway-lab -- {what}"), &[])?;
@@ -130,6 +137,26 @@ fn histories() -> Res<()> {
         let control = Options { postgres: true, isolation: Some(isolation.into()), ..short() };
         step(&format!("history of PostgreSQL at {isolation}"), || crate::history::run(&control))
     })
+}
+
+/// Runs short tests of the server without its hot-row mechanisms, and with all of them. The default
+/// is some of them.
+fn hot_rows() -> Res<()> {
+    let short = |mechanisms: &str| Options {
+        quick: true,
+        isolation: Some("read committed".into()),
+        serve_args: vec!["--hot-rows".into(), mechanisms.into()],
+        ..Options::default()
+    };
+    for mechanisms in ["off", ALL_HOT_ROWS] {
+        let name = format!("history with hot rows {mechanisms}");
+        step(&name, || crate::history::run(&short(mechanisms)))?;
+    }
+    let all = || short(ALL_HOT_ROWS);
+    let crash = Options { rounds: Some(2), ..all() };
+    step("crash with all hot-row mechanisms", || crate::crash::run(&crash))?;
+    let e2e = Options { only: Some(CROWDED.into()), ..all() };
+    step("e2e with all hot-row mechanisms", || crate::e2e::run(&e2e))
 }
 
 fn step(name: &str, body: impl FnOnce() -> Res<()>) -> Res<()> {

@@ -56,6 +56,10 @@ const OWN_SERVER: [OwnServer; 3] = [
 /// Runs all scenarios, or those that match `--only`.
 pub fn run(options: &Options) -> Res<()> {
     let wanted = |name: &str| options.only.as_deref().is_none_or(|only| name.contains(only));
+    let mut names = SCENARIOS.iter().map(|(name, _)| *name).chain([lifecycle::NAME]);
+    if !names.any(wanted) && !OWN_SERVER.iter().any(|(name, _)| wanted(name)) {
+        return Err(format!("e2e: no scenario is called {:?}", options.only));
+    }
     if let Some(endpoint) = &options.against {
         return scenarios(&setting(endpoint.clone(), options), wanted);
     }
