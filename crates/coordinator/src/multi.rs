@@ -97,7 +97,9 @@ pub(crate) async fn step(
                     asked.push(to);
                 }
                 Outgoing::Send(to, message) => submit(core, to, message),
-                Outgoing::Log => return Err(SqlError::internal("only the end is logged").into()),
+                Outgoing::Prepare(_) | Outgoing::Log => {
+                    return Err(SqlError::internal("not a step of its end").into());
+                }
                 Outgoing::Done(result) => return result,
             }
         }

@@ -393,6 +393,8 @@ pub(crate) async fn end(
                 txn.protocol.logged(at, &mut out);
                 next += 1;
             }
+            // One log covers all partitions of the node: no one votes.
+            Some(Outgoing::Prepare(_)) => next += 1,
             Some(Outgoing::Done(ended)) => break ended,
             None => {
                 let Some((from, seq)) = pending.pop_front() else { break Ok(true) };

@@ -118,6 +118,45 @@ impl Coordination {
         }
     }
 
+    /// Records that a participant has promised to await the decision, with the answer of its last
+    /// fragment.
+    pub fn voted(&mut self, from: PartitionId) {
+        if !self.voted.contains(&from) {
+            self.voted.push(from);
+        }
+    }
+
+    /// Commits in two phases a transaction that is behind no other: asks the participants that have
+    /// not voted yet. If one votes against the commit, the step fails, and the transaction is to be
+    /// [aborted](Self::abort).
+    pub fn prepare(&mut self, out: &mut Vec<Outgoing>) {
+        let before = out.len();
+        let missing = self.participants.iter().filter(|partition| !self.voted.contains(partition));
+        out.extend(missing.map(|partition| Outgoing::Prepare(*partition)));
+        match out.len() - before {
+            0 => self.commit(out),
+            missing => self.phase = Phase::Preparing(missing),
+        }
+    }
+
+    pub(super) fn vote_answered(
+        &mut self,
+        from: PartitionId,
+        answer: &Result<Reply, Failure>,
+        out: &mut Vec<Outgoing>,
+    ) {
+        if let Err(failure) = answer {
+            return self.done(Err(failure.clone()), out);
+        }
+        self.voted(from);
+        let Phase::Preparing(missing) = &mut self.phase else { return };
+        *missing -= 1;
+        if *missing == 0 {
+            self.phase = Phase::Working;
+            self.commit(out);
+        }
+    }
+
     /// Announces the commit, whose record ends here in the log.
     pub fn logged(&mut self, commit: Lsn, out: &mut Vec<Outgoing>) {
         self.finish(Some(commit), out);

@@ -23,11 +23,16 @@
 //! 5. The commit is logged after every transaction that this one is behind has committed, and
 //!    before any partition is told of it.
 //! 6. [`Control::Finish`] is sent to every participant exactly once.
+//! 7. With partitions on several nodes, the commit is logged after every participant has voted for
+//!    it ([`Coordination::prepare`]). An abort is not logged: a coordinator that does not know a
+//!    transaction has aborted it.
+//!
+//! On one node no votes are needed: one commit record covers all partitions.
 //!
 //! Locking: none. A crash leaves the state in the log.
 //!
 //! Source: Jones, Abadi, Madden, SIGMOD 2010, sections 4.1 and 4.2. The partitions' own order
-//! replaces their central coordinator's order.
+//! replaces their central coordinator's order. Presumed abort: Mohan, Lindsay, Obermarck, TODS 1986.
 
 mod access;
 mod end;
@@ -97,6 +102,9 @@ impl From<Control> for Body {
 pub enum Outgoing {
     /// Send this message. Pass its answer, if it has one, to [`Coordination::answered`].
     Send(PartitionId, Control),
+    /// Ask this partition to promise that it awaits the decision. Pass its vote to
+    /// [`Coordination::answered`]; a failure votes against the commit.
+    Prepare(PartitionId),
     /// Append the commit record to the log, then call [`Coordination::logged`].
     Log,
     /// The step is over. The value of a request for partitions says whether they were granted; it
@@ -122,6 +130,8 @@ pub struct Coordination {
     increments: Vec<PartitionId>,
     /// A transaction that it was behind was undone, and so was this one: [`Failure::Undone`].
     undone: bool,
+    /// The participants that have promised to await the decision.
+    voted: Vec<PartitionId>,
     phase: Phase,
 }
 
@@ -134,6 +144,8 @@ enum Phase {
     // Boxed: they are rare, and every transaction has room for its phase.
     Acquiring(Box<Acquiring>),
     Settling(Box<Settling>),
+    /// This number of votes is missing.
+    Preparing(usize),
     Ending(Ending),
 }
 
@@ -254,6 +266,7 @@ impl Coordination {
             Phase::Working => {}
             Phase::Acquiring(_) => self.acquisition_answered(from, answer, out),
             Phase::Settling(_) => self.settling_answered(from, answer, out),
+            Phase::Preparing(_) => self.vote_answered(from, answer, out),
             Phase::Ending(ending) => {
                 if let Some(result) = ending.answered(answer) {
                     self.phase = Phase::Working;

@@ -191,6 +191,22 @@ fn increments_are_converted_after_settling() {
     assert!(txn.may_read());
 }
 
+/// Invariant 6.
+#[test]
+fn a_commit_in_two_phases_needs_every_vote() {
+    let mut txn = txn();
+    [A, B, C].into_iter().for_each(|partition| txn.join(partition));
+    txn.write(true);
+    txn.voted(B);
+    let asked = [Outgoing::Prepare(A), Outgoing::Prepare(C)];
+    assert_eq!(run(&mut txn, Coordination::prepare), asked);
+    assert_eq!(answer(&mut txn, C, count(0)), []);
+    assert_eq!(answer(&mut txn, A, Err(failure())), [Outgoing::Done(Err(failure()))]);
+    assert_eq!(run(&mut txn, Coordination::prepare), [Outgoing::Prepare(A)]);
+    assert_eq!(answer(&mut txn, A, count(0)), [Outgoing::Log]);
+    assert_eq!(run(&mut txn, Coordination::prepare), [Outgoing::Log], "all have voted");
+}
+
 #[test]
 fn an_undone_transaction_restarts_as_another() {
     let mut txn = txn();
