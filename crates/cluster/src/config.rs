@@ -1,0 +1,208 @@
+//! What a run simulates.
+
+use crate::bugs::PlantedBug;
+use clearway_partition::SchemeKind;
+use clearway_testkit::Rng;
+
+/// Nanoseconds of virtual time.
+pub type Nanos = u64;
+
+/// One microsecond.
+pub const MICRO: Nanos = 1_000;
+
+/// A run of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterConfig {
+    /// Seed of all choices.
+    pub seed: u64,
+    /// Concurrency-control scheme of every partition.
+    pub scheme: SchemeKind,
+    /// Number of partitions, each with a CPU of its own; at least 1.
+    pub partitions: u16,
+    /// Number of sessions, each with one transaction at a time.
+    pub sessions: u32,
+    /// Number of processes that coordinate the sessions' transactions; at least 1.
+    pub coordinators: u32,
+    /// Number of transactions to start. Repetitions of a transaction that another one has prevented
+    /// do not count.
+    pub transactions: u64,
+    /// What transactions do.
+    pub load: ClusterLoad,
+    /// Whether the last fragment of a transaction at a partition asks for its vote. Otherwise PREPARE
+    /// is a message of its own, as if nobody knew which fragment is the last.
+    pub votes_ride: bool,
+    /// Virtual costs.
+    pub costs: ClusterCosts,
+    /// Where the log of a partition must be before it answers.
+    pub durability: Durability,
+    /// What goes wrong.
+    pub faults: ClusterFaults,
+    /// The bug to plant.
+    pub bug: Option<PlantedBug>,
+}
+
+/// What transactions do: each writes some keys, and reads what they had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterLoad {
+    /// Keys of a transaction.
+    pub keys: usize,
+    /// Keys of a partition.
+    pub keys_per_partition: u32,
+    /// Transactions at two partitions, per 1000.
+    pub multi: u64,
+    /// Of these, transactions of two rounds, per 1000.
+    pub two_rounds: u64,
+    /// Fragments that use a key that all sessions share, per 1000.
+    pub conflicts: u64,
+    /// All keys are drawn from the whole partition, in any order. Otherwise a session has its own.
+    pub uniform: bool,
+    /// Transactions that abort by themselves, per 1000.
+    pub aborts: u64,
+}
+
+/// Virtual costs, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterCosts {
+    /// CPU time of a one-shot transaction at its partition.
+    pub one_shot: Nanos,
+    /// CPU time of a fragment of another transaction.
+    pub fragment: Nanos,
+    /// CPU time of any other message at a partition.
+    pub control: Nanos,
+    /// CPU time of a message at a coordinator.
+    pub coordinator: Nanos,
+    /// Time that a message takes in the network.
+    pub network: Nanos,
+    /// Time until a record in a log on disk is durable.
+    pub sync: Nanos,
+}
+
+/// Where a partition's log must be before its answers leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// In the partition's memory. It cannot crash.
+    None,
+    /// On its disk.
+    Disk,
+    /// In the memory of this number of backups, at least 1.
+    Backups(usize),
+}
+
+/// Faults: chances per 1000 of each message, and mean times between crashes; 0: never.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClusterFaults {
+    /// Messages that are lost.
+    pub lost: u64,
+    /// Messages that arrive twice.
+    pub doubled: u64,
+    /// Messages that arrive late, and may overtake each other.
+    pub late: u64,
+    /// Idle transactions without a vote that a partition abandons when it asks for their outcome.
+    pub abandoned: u64,
+    /// Mean time between crashes of a coordinator.
+    pub coordinator_crash: Nanos,
+    /// Mean time between crashes of a partition's primary.
+    pub primary_crash: Nanos,
+    /// Mean time between crashes of a backup.
+    pub backup_crash: Nanos,
+}
+
+impl ClusterFaults {
+    /// Returns true if nothing goes wrong.
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl ClusterConfig {
+    /// Returns the source's micro-benchmark on two partitions: 40 clients, 12 keys, its costs.
+    pub fn micro_benchmark(scheme: SchemeKind, multi: u64) -> Self {
+        Self {
+            seed: 1,
+            scheme,
+            partitions: 2,
+            sessions: 40,
+            coordinators: 40,
+            transactions: 20_000,
+            load: ClusterLoad {
+                keys: 12,
+                keys_per_partition: 41 * 12,
+                multi,
+                two_rounds: 0,
+                conflicts: 0,
+                uniform: false,
+                aborts: 0,
+            },
+            votes_ride: true,
+            costs: ClusterCosts {
+                one_shot: 64 * MICRO,
+                fragment: 55 * MICRO,
+                control: 2 * MICRO,
+                coordinator: 0,
+                network: 40 * MICRO,
+                sync: 100 * MICRO,
+            },
+            durability: Durability::None,
+            faults: ClusterFaults::default(),
+            bug: None,
+        }
+    }
+
+    /// Draws a run with conflicts, aborts and faults.
+    pub fn draw(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let partitions = 2 + rng.below(7) as u16;
+        let scheme = SchemeKind::ALL[rng.below(SchemeKind::ALL.len() as u64) as usize];
+        let sessions = 2 + rng.below(30) as u32;
+        let durability = match rng.below(4) {
+            0 => Durability::None,
+            1 => Durability::Disk,
+            backups => Durability::Backups(backups as usize - 1),
+        };
+        let some = |rng: &mut Rng, most: u64| if rng.permille(500) { rng.below(most) } else { 0 };
+        let messages = rng.permille(600);
+        let crashes = rng.permille(600);
+        let apart = |rng: &mut Rng, often: bool| match often && rng.permille(700) {
+            true => (2_000 + rng.below(60_000)) * MICRO,
+            false => 0,
+        };
+        let faults = ClusterFaults {
+            lost: if messages { some(&mut rng, 50) } else { 0 },
+            doubled: if messages { some(&mut rng, 100) } else { 0 },
+            late: if messages { some(&mut rng, 200) } else { 0 },
+            abandoned: some(&mut rng, 50),
+            coordinator_crash: apart(&mut rng, crashes),
+            primary_crash: apart(&mut rng, crashes && durability != Durability::None),
+            backup_crash: apart(&mut rng, crashes && matches!(durability, Durability::Backups(_))),
+        };
+        Self {
+            seed,
+            scheme,
+            partitions,
+            sessions,
+            coordinators: 1 + rng.below(u64::from(sessions)) as u32,
+            transactions: 500,
+            load: ClusterLoad {
+                keys: 2 + rng.below(5) as usize,
+                keys_per_partition: 6 + rng.below(60) as u32,
+                multi: 100 + rng.below(900),
+                two_rounds: some(&mut rng, 1000),
+                conflicts: some(&mut rng, 1000),
+                uniform: true,
+                aborts: some(&mut rng, 300),
+            },
+            votes_ride: rng.permille(500),
+            costs: ClusterCosts {
+                one_shot: 10 * MICRO,
+                fragment: 10 * MICRO,
+                control: MICRO,
+                coordinator: rng.below(2) * MICRO,
+                network: (5 + rng.below(100)) * MICRO,
+                sync: 100 * MICRO,
+            },
+            durability,
+            faults,
+            bug: None,
+        }
+    }
+}

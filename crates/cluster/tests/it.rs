@@ -1,0 +1,69 @@
+//! Campaigns of the simulated cluster.
+
+use clearway_cluster::{ClusterConfig, ClusterFaults, ClusterReport, Durability, PlantedBug, run};
+use clearway_partition::SchemeKind;
+
+/// Seeds of a campaign.
+const SEEDS: u64 = 40;
+/// Seeds within which a planted bug must be found.
+const CANARY_SEEDS: u64 = 60;
+
+fn run_well(config: &ClusterConfig) -> ClusterReport {
+    run(config).unwrap_or_else(|why| panic!("{config:?}: {why}"))
+}
+
+#[test]
+fn histories_without_faults_are_serializable() {
+    for seed in 0..SEEDS {
+        let durability = Durability::None;
+        let faults = ClusterFaults::default();
+        let config = ClusterConfig { durability, faults, ..ClusterConfig::draw(seed) };
+        let report = run_well(&config);
+        assert!(report.transactions() >= config.transactions, "{report:?}");
+    }
+}
+
+#[test]
+fn histories_with_faults_are_serializable() {
+    let mut sum = ClusterReport::default();
+    (1_000..1_000 + SEEDS).for_each(|seed| sum.add(&run_well(&ClusterConfig::draw(seed))));
+    let faults = [sum.crashes, sum.lost, sum.doubled, sum.inquiries, sum.unknown, sum.repeated];
+    assert!(faults.iter().all(|count| *count > 100), "{sum:?}");
+}
+
+#[test]
+fn the_micro_benchmark_runs_under_each_scheme() {
+    for scheme in SchemeKind::ALL {
+        let config =
+            ClusterConfig { transactions: 2_000, ..ClusterConfig::micro_benchmark(scheme, 200) };
+        assert_eq!(run_well(&config).committed, 2_000, "{scheme}");
+    }
+}
+
+#[test]
+fn many_partitions_with_two_rounds_run_under_each_scheme() {
+    for scheme in SchemeKind::ALL {
+        let mut config = ClusterConfig::micro_benchmark(scheme, 500);
+        (config.partitions, config.transactions) = (64, 2_000);
+        config.load.two_rounds = 500;
+        config.durability = Durability::Backups(1);
+        assert_eq!(run_well(&config).committed, 2_000, "{scheme}");
+    }
+}
+
+#[test]
+fn a_seed_determines_a_run() {
+    for seed in [3, 12, 1_001] {
+        let config = ClusterConfig::draw(seed);
+        assert_eq!(run_well(&config), run_well(&config), "seed {seed}");
+    }
+}
+
+#[test]
+fn canaries_are_found() {
+    for bug in PlantedBug::ALL {
+        let finds =
+            |seed| run(&ClusterConfig { bug: Some(bug), ..ClusterConfig::draw(seed) }).is_err();
+        assert!((0..CANARY_SEEDS).any(finds), "{bug}");
+    }
+}
