@@ -1,6 +1,8 @@
 //! The state of a simulated network, and its events.
 
-use super::queue::{Events, Ops};
+use super::events::Events;
+use super::ops::Ops;
+use super::sparse::SparseWords;
 use super::{SimConfig, SimStep};
 use crate::{Completion, FabricNode, QueueId, Request, ScratchRange, Verb, VerbError, WorkerAddr};
 use clearway_env::SeededEntropy;
@@ -54,7 +56,7 @@ pub(super) struct Op {
 
 pub(super) struct Memory {
     pub key: u64,
-    pub words: Vec<u64>,
+    pub words: SparseWords,
     pub registered: bool,
 }
 

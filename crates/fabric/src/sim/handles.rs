@@ -2,6 +2,7 @@
 
 use super::SimStep;
 use super::core::{Core, End, Memory, WorkerState};
+use super::sparse::SparseWords;
 use crate::{
     Completion, Fabric, FabricError, FabricNode, FabricWorker, Guarantees, PostError, QueueId,
     Region, RegionKey, Request, WorkerAddr,
@@ -43,7 +44,7 @@ impl Fabric for SimNode {
         let mut core = self.core.borrow_mut();
         let key = core.rng.u64();
         let node = &mut core.nodes[self.node.0 as usize];
-        node.regions.push(Memory { key, words: vec![0; words], registered: true });
+        node.regions.push(Memory { key, words: SparseWords::new(words), registered: true });
         let index = node.regions.len() - 1;
         Ok(SimRegion { core: Rc::clone(&self.core), node: self.node.0 as usize, index })
     }
@@ -85,7 +86,8 @@ pub struct SimRegion {
 
 impl SimRegion {
     fn with<T>(&self, word: usize, access: impl FnOnce(&mut u64) -> T) -> T {
-        access(&mut self.core.borrow_mut().nodes[self.node].regions[self.index].words[word])
+        let mut core = self.core.borrow_mut();
+        access(core.nodes[self.node].regions[self.index].words.get_mut(word))
     }
 }
 
@@ -105,7 +107,7 @@ impl Region for SimRegion {
     }
 
     fn load(&self, word: usize) -> u64 {
-        self.with(word, |word| *word)
+        self.core.borrow().nodes[self.node].regions[self.index].words.get(word)
     }
 
     fn store(&self, word: usize, value: u64) {

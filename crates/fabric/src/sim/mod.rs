@@ -25,10 +25,12 @@
 mod config;
 mod core;
 mod crash;
+mod events;
 mod handles;
-mod queue;
+mod ops;
 mod requester;
 mod responder;
+mod sparse;
 #[cfg(test)]
 mod tests;
 

@@ -1,6 +1,7 @@
 //! The receiving side of a queue pair: the effect of a request on its node's memory, word by word.
 
 use super::core::{Core, Event, Op, Place};
+use super::sparse::SparseWords;
 use crate::{RemoteAddr, Verb, VerbError};
 
 impl Core {
@@ -107,20 +108,20 @@ impl Core {
     }
 
     pub fn land(&mut self, place: Place, value: u64) {
-        if let Some(word) = self.word(place) {
-            *word = value;
+        if let Some(words) = self.words(place) {
+            *words.get_mut(place.word) = value;
         }
     }
 
     pub fn sample(&mut self, id: u64, place: Place, index: usize) {
-        let value = self.word(place).map_or(0, |word| *word);
+        let value = self.words(place).map_or(0, |words| words.get(place.word));
         if let Some(op) = self.ops.get_mut(id) {
             op.payload[index] = value;
         }
     }
 
     pub fn fetch(&mut self, id: u64, place: Place, store_ns: u64) {
-        let found = self.word(place).map_or(0, |word| *word);
+        let found = self.words(place).map_or(0, |words| words.get(place.word));
         let Some(op) = self.ops.get_mut(id) else { return };
         op.payload = vec![found];
         let new = match op.request.verb {
@@ -133,11 +134,11 @@ impl Core {
         }
     }
 
-    /// Returns a registered word, unless its node is dead or the region is gone.
-    fn word(&mut self, place: Place) -> Option<&mut u64> {
+    /// Returns the words of a registered region, unless its node is dead or the region is gone.
+    fn words(&mut self, place: Place) -> Option<&mut SparseWords> {
         let node = &mut self.nodes[place.node];
         let region = &mut node.regions[place.region];
-        (!node.dead && region.registered).then(|| &mut region.words[place.word])
+        (!node.dead && region.registered).then_some(&mut region.words)
     }
 
     pub fn deliver(&mut self, id: u64) {
