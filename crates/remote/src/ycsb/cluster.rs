@@ -8,7 +8,7 @@ use clearway_env::SeededEntropy;
 use clearway_fabric::Region;
 use clearway_fabric::sim::{Network, SimRegion, SimStep};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 pub(super) type Server = MessageServer<ModelLink>;
@@ -35,7 +35,8 @@ pub(super) struct Cluster<'a> {
     servers: Vec<Server>,
     /// By worker, then by client number.
     clients: Vec<Vec<Client>>,
-    running: BTreeMap<(usize, TxnHandle), usize>,
+    /// By worker, then by transaction slot: the client, if a transaction runs.
+    running: Vec<Vec<Option<(TxnHandle, usize)>>>,
     /// By worker: transactions that have started, or are about to.
     begun: Vec<usize>,
     /// Transactions that have started, or are about to, and have not committed.
@@ -50,7 +51,7 @@ pub(super) struct Cluster<'a> {
     rng: SeededEntropy,
     plans: Plans,
     /// Changes of each row by committed transactions.
-    changes: BTreeMap<RowId, u64>,
+    changes: HashMap<RowId, u64>,
     commits: u64,
     /// Commits of the warm-up, and the time when it ended.
     warmed_up: Option<(u64, u64)>,
@@ -76,7 +77,7 @@ impl<'a> Cluster<'a> {
             network,
             model,
             clients: workers.iter().map(|_| clients()).collect(),
-            running: BTreeMap::new(),
+            running: vec![vec![None; setup.transactions]; workers.len()],
             begun: vec![0; workers.len()],
             in_flight: 0,
             again: vec![VecDeque::new(); workers.len()],
@@ -93,7 +94,7 @@ impl<'a> Cluster<'a> {
                 setup.theta,
                 setup.writes,
             ),
-            changes: BTreeMap::new(),
+            changes: HashMap::new(),
             commits: 0,
             warmed_up: None,
             measured_ns: 0,
@@ -156,7 +157,7 @@ impl<'a> Cluster<'a> {
                     None => of_worker.begin(),
                 };
                 let txn = txn.expect("a worker has as many transactions as may begin");
-                self.running.insert((worker, txn), client);
+                self.running[worker][txn.slot] = Some((txn, client));
                 self.go_on(worker, txn)?;
             }
             Action::GoOn(worker, txn) => self.go_on(worker, txn)?,
@@ -245,12 +246,20 @@ impl<'a> Cluster<'a> {
     fn ended(&mut self, worker: usize, txn: TxnHandle) -> usize {
         self.begun[worker] -= 1;
         self.begin_again(worker);
-        self.running.remove(&(worker, txn)).expect("it was running")
+        let client = self.client(worker, txn);
+        self.running[worker][txn.slot] = None;
+        client
+    }
+
+    /// Returns the client of a running transaction.
+    fn client(&self, worker: usize, txn: TxnHandle) -> usize {
+        let running = self.running[worker][txn.slot].filter(|(of, _)| *of == txn);
+        running.expect("the transaction is running").1
     }
 
     /// Starts the next operation, or the commit.
     fn go_on(&mut self, worker: usize, txn: TxnHandle) -> Result<(), RunError> {
-        let client = &self.clients[worker][self.running[&(worker, txn)]];
+        let client = &self.clients[worker][self.client(worker, txn)];
         let of_worker = &mut self.workers[worker];
         let next = client.plan.get(client.done);
         self.remote_rows += u64::from(
@@ -283,7 +292,7 @@ impl<'a> Cluster<'a> {
     fn handle(&mut self, worker: usize, event: WorkerEvent) -> Result<(), RunError> {
         match event {
             WorkerEvent::Peeked(txn, _) => {
-                let client = &self.clients[worker][self.running[&(worker, txn)]];
+                let client = &self.clients[worker][self.client(worker, txn)];
                 let (row, update) = client.plan[client.done];
                 self.workers[worker].get(txn, row, update)?;
             }
@@ -313,7 +322,8 @@ impl<'a> Cluster<'a> {
     }
 
     fn locked(&mut self, worker: usize, txn: TxnHandle, row: RowId) {
-        let client = &mut self.clients[worker][self.running[&(worker, txn)]];
+        let client = self.client(worker, txn);
+        let client = &mut self.clients[worker][client];
         let (_, update) = client.plan[client.done];
         client.done += 1;
         if update {
@@ -348,11 +358,9 @@ impl<'a> Cluster<'a> {
 
     /// Verifies that each changed row has all its changes and is unlocked.
     fn verify(&self, table: &Table, regions: &[SimRegion]) -> Result<(), RunError> {
-        if !self.running.is_empty() {
-            return Err(RunError::WrongRows(format!(
-                "{} transactions did not end",
-                self.running.len()
-            )));
+        let running = self.running.iter().flatten().flatten().count();
+        if running > 0 {
+            return Err(RunError::WrongRows(format!("{running} transactions did not end")));
         }
         let header = self.setup.mode.header_words();
         for (row, changes) in &self.changes {
