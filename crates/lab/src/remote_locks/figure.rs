@@ -1,20 +1,21 @@
 //! Throughput and abort rate against theta.
 
 use super::measures::Shown;
+use super::sensitivity::{self, Compared, Ratio};
 use super::systems::{
     Load, M, M_S, NO_WAIT, QUICK_THETAS, System, TCP, THETAS, TWO_SIDED, WAIT_DIE,
 };
 use super::{configuration, judge, protocol_name, seeds};
 use crate::bars::Bar;
 use crate::bp::grid::{Cell, Grid, Measure};
-use crate::experiment::Task;
+use crate::experiment::{Part, Task};
 use crate::number::{median, shown};
 use crate::progress::Progress;
 use crate::result::{Axis, Findings, Samples};
 use crate::table::{self, Column, Table};
 use clearway_harness::Res;
 use clearway_remote::Protocol;
-use clearway_remote::ycsb::{Costs, FIRST_NS, WINDOWS, YcsbOutcome};
+use clearway_remote::ycsb::{FIRST_NS, WINDOWS, YcsbOutcome};
 use judge::OverTcp;
 
 /// A figure of the source.
@@ -151,7 +152,9 @@ pub fn run(task: &Task, figure: &Figure) -> Res<Findings> {
     };
     let cases: Vec<(System, f64)> = all.filter(wanted).collect();
     let seeds = seeds(task);
-    let mut progress = Progress::new(figure.name, cases.len());
+    let compared =
+        if task.part == Part::Whole && figure.bar.is_some() { sensitivity::STEPS } else { 0 };
+    let mut progress = Progress::new(figure.name, cases.len() + compared);
     let title = format!(
         "{}, {:.0} % writes, simulated",
         protocol_name(figure.protocol),
@@ -165,14 +168,14 @@ pub fn run(task: &Task, figure: &Figure) -> Res<Findings> {
         let figures = seeds.iter().map(one).collect::<Res<_>>()?;
         grid.cells.push(Cell { system: system.name.into(), x: theta, figures });
     }
-    let mut tables = vec![
-        grid.table(&YcsbOutcome::RATE),
-        grid.table(&YcsbOutcome::ABORTS),
-        published(figure, &grid),
-    ];
-    if let (Some(bar), false) = (figure.bar, task.options.quick) {
-        tables.push(windows(&grid, bar));
-        tables.push(sensitivity(task, figure, bar)?);
+    let mut tables = vec![rates(&grid), grid.table(&YcsbOutcome::ABORTS), published(figure, &grid)];
+    if let (Some(bar), Part::Whole) = (figure.bar, &task.part) {
+        if !task.options.quick {
+            tables.push(windows(&grid, bar));
+        }
+        if let Some(compared) = compared_with_tcp(figure, &grid, bar) {
+            tables.extend(sensitivity::run(task, compared, &mut progress)?);
+        }
     }
     let bars: Vec<Bar> =
         figure.bar.into_iter().filter_map(|bar| bar.judge(&grid, YcsbOutcome::RATE.of)).collect();
@@ -190,8 +193,45 @@ pub fn run(task: &Task, figure: &Figure) -> Res<Findings> {
     })
 }
 
+fn compared_with_tcp(figure: &Figure, grid: &Grid<YcsbOutcome>, bar: &OverTcp) -> Option<Compared> {
+    // The first repetition has seed 1.
+    let first = |system: System| {
+        let mut cells = grid.cells.iter();
+        let cell = cells.find(|cell| cell.system == system.name && cell.x == judge::THETA)?;
+        cell.figures.first().copied()
+    };
+    let estimated = Ratio { ours: first(bar.system)?, tcp: first(TCP)? };
+    let (protocol, writes) = (figure.protocol, figure.writes);
+    Some(Compared { protocol, writes, system: bar.system, estimated })
+}
+
 fn drawn(grid: &Grid<YcsbOutcome>, measure: &Measure<YcsbOutcome>) -> Samples {
-    Samples { x: Axis::linear("theta", ""), ..grid.samples(measure) }
+    let samples = grid.samples(measure);
+    let any = grid.cells.iter().any(|cell| cell.figures.iter().any(is_changing));
+    let note = if any { " (not stationary: see the first table)" } else { "" };
+    Samples { x: Axis::linear("theta", ""), title: samples.title + note, ..samples }
+}
+
+/// Returns true if the rate still changed when the run's last window ended.
+fn is_changing(run: &YcsbOutcome) -> bool {
+    run.windows[WINDOWS - 1] > 0.0 && !run.is_stationary
+}
+
+/// Tabulates the rates, and marks those that still changed at the end.
+fn rates(grid: &Grid<YcsbOutcome>) -> Table {
+    let mut table = grid.table(&YcsbOutcome::RATE);
+    let changing = grid.cells.iter().filter(|cell| cell.figures.iter().any(is_changing));
+    for cell in changing {
+        let heading = format!("{} {}", cell.x, grid.x);
+        let column = table.columns.iter().position(|column| column.name == heading);
+        let system = table::Cell::text(cell.system.clone());
+        let row = table.rows.iter_mut().find(|row| row[0] == system);
+        if let (Some(column), Some(row)) = (column, row) {
+            row[column] = table::Cell::text(format!("{}*", row[column]));
+        }
+    }
+    table.title += " (*: not stationary when the run ended)";
+    table
 }
 
 fn published(figure: &Figure, grid: &Grid<YcsbOutcome>) -> Table {
@@ -251,41 +291,6 @@ fn windows(grid: &Grid<YcsbOutcome>, bar: &OverTcp) -> Table {
     Table { title, columns, rows: rows.chain(ratios).collect() }
 }
 
-/// Computes the bar's ratio with each cost halved and doubled.
-fn sensitivity(task: &Task, figure: &Figure, bar: &OverTcp) -> Res<Table> {
-    let ratio = |costs: Costs| {
-        let load = Load { costs, ..Load::new(judge::THETA, figure.writes) };
-        let ours = bar.system.run(task, figure.protocol, load, 1)?;
-        Ok::<_, String>(ours.rate / TCP.run(task, figure.protocol, load, 1)?.rate)
-    };
-    let mut rows = Vec::new();
-    for (name, fields) in Costs::fields() {
-        let (mut halved, mut doubled) = (Costs::default(), Costs::default());
-        fields(&mut halved).into_iter().for_each(|ns| *ns /= 2);
-        fields(&mut doubled).into_iter().for_each(|ns| *ns *= 2);
-        let ratios = [ratio(halved)?, ratio(doubled)?].map(|ratio| table::Cell::number(ratio, 2));
-        rows.push(std::iter::once(table::Cell::text(name)).chain(ratios).collect());
-    }
-    for in_flight in [2, 16, 128] {
-        let load = Load::new(judge::THETA, figure.writes);
-        let ours = bar.system.run(task, figure.protocol, load, 1)?;
-        let tcp = TCP.run(task, figure.protocol, Load { in_flight: Some(in_flight), ..load }, 1)?;
-        let name = format!("TCP: {in_flight} transactions in flight per worker");
-        rows.push(vec![
-            table::Cell::text(name),
-            table::Cell::number(ours.rate / tcp.rate, 2),
-            table::Cell::Empty,
-        ]);
-    }
-    let columns = ["cost", "halved", "doubled"].map(|name| Column::ours(name, "")).to_vec();
-    let title = format!(
-        "{} over TCP at theta {}, with each cost halved and doubled",
-        bar.system.name,
-        judge::THETA
-    );
-    Ok(Table { title, columns, rows })
-}
-
 fn found(figure: &Figure, grid: &Grid<YcsbOutcome>) -> Vec<String> {
     let [.., past, cached] = figure.systems;
     let over = |theta: &f64| {
@@ -294,13 +299,10 @@ fn found(figure: &Figure, grid: &Grid<YcsbOutcome>) -> Vec<String> {
         Some(format!("{} at theta {theta} ({} with cached locations)", of(past)?, of(cached)?))
     };
     let ratios: Vec<String> = thetas(grid).iter().filter_map(over).collect();
-    let falls = |cell: &&Cell<YcsbOutcome>| {
-        cell.figures.iter().any(|run| run.windows[WINDOWS - 1] > 0.0 && !run.is_stationary)
-    };
     let falling: Vec<String> = grid
         .cells
         .iter()
-        .filter(falls)
+        .filter(|cell| cell.figures.iter().any(is_changing))
         .map(|cell| format!("{} at theta {}", cell.system, cell.x))
         .collect();
     let falling = match falling.is_empty() {

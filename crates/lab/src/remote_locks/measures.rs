@@ -14,15 +14,23 @@ pub trait Shown: Sized {
     fn latency_ns(&self) -> f64;
 
     /// Commits per second, in thousands.
-    const RATE: Measure<Self> = measure("throughput", "thousand/s", |run| run.rate() / 1e3);
+    const RATE: Measure<Self> =
+        measure("throughput", "thousand/s", Axis::log, |run| run.rate() / 1e3);
     /// Aborts, in percent of all commits and aborts.
-    const ABORTS: Measure<Self> = measure("aborts", "%", |run| run.abort_rate() * 100.0);
+    const ABORTS: Measure<Self> =
+        measure("aborts", "%", Axis::linear, |run| run.abort_rate() * 100.0);
     /// Mean latency in microseconds.
-    const LATENCY: Measure<Self> = measure("latency", "us", |run| run.latency_ns() / 1e3);
+    const LATENCY: Measure<Self> =
+        measure("latency", "us", Axis::log, |run| run.latency_ns() / 1e3);
 }
 
-const fn measure<F>(name: &'static str, unit: &'static str, of: fn(&F) -> f64) -> Measure<F> {
-    Measure { name, unit, digits: 1, axis: Axis::linear, events: None, of }
+const fn measure<F>(
+    name: &'static str,
+    unit: &'static str,
+    axis: fn(&str, &str) -> Axis,
+    of: fn(&F) -> f64,
+) -> Measure<F> {
+    Measure { name, unit, digits: 1, axis, events: None, of }
 }
 
 impl Shown for YcsbOutcome {

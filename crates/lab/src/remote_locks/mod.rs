@@ -2,9 +2,10 @@
 //! simulated.
 //!
 //! [`systems`] defines the systems compared. [`figure`] measures throughput and aborts against
-//! theta, [`kinds`] the choice of locks, [`tables`] the counts, and [`nodes`] larger clusters.
-//! [`measures`] reads values from runs, and [`judge`] holds the bars. Protocols and cluster are
-//! those of [`clearway_remote::ycsb`]: the real code in virtual time. [`real`] runs processes.
+//! theta, [`sensitivity`] how the judged ratios depend on costs, [`kinds`] the choice of locks,
+//! [`tables`] the counts, and [`nodes`] larger clusters. [`measures`] reads values from runs, and
+//! [`judge`] holds the bars. Protocols and cluster are those of [`clearway_remote::ycsb`]: the real
+//! code in virtual time. [`real`] runs processes.
 
 mod figure;
 mod judge;
@@ -13,6 +14,7 @@ mod measures;
 mod nodes;
 mod process;
 mod real;
+mod sensitivity;
 mod sizes;
 mod systems;
 mod tables;

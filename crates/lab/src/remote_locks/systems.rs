@@ -2,7 +2,7 @@
 
 use crate::experiment::Task;
 use clearway_harness::Res;
-use clearway_remote::ycsb::{Costs, Setup, Transport, YcsbOutcome, run};
+use clearway_remote::ycsb::{CostField, Costs, Setup, Transport, YcsbOutcome, run};
 use clearway_remote::{LockKind, Mode, Protocol};
 
 /// Thetas of a figure.
@@ -47,6 +47,11 @@ pub const NO_WAIT: [System; 6] = [M, M_S, TWO_SIDED, TCP, ONE_ROUND, ONE_ROUND_C
 pub const WAIT_DIE: [System; 6] = [M, M_S, TWO_SIDED, TCP, LINE, LINE_CACHED];
 
 impl System {
+    /// Returns true if the system's runs depend on a cost.
+    pub fn depends_on(&self, cost: &CostField) -> bool {
+        cost.affects.contains(&self.transport)
+    }
+
     /// Runs the system once.
     pub fn run(&self, task: &Task, protocol: Protocol, load: Load, seed: u64) -> Res<YcsbOutcome> {
         let mode = Mode { protocol, kind: self.kind };

@@ -1,5 +1,6 @@
 //! Costs of the simulated cluster's processors and networks.
 
+use super::Transport;
 use clearway_fabric::sim::SimConfig;
 
 /// The cost of a message, in nanoseconds.
@@ -60,8 +61,16 @@ impl Default for Costs {
     }
 }
 
-/// A cost's name, and the values that it consists of.
-pub type CostField = (&'static str, fn(&mut Costs) -> Vec<&mut u64>);
+/// A cost, for sensitivity analyses.
+#[derive(Clone, Copy, Debug)]
+pub struct CostField {
+    /// What the cost is.
+    pub name: &'static str,
+    /// The transports whose runs depend on it.
+    pub affects: &'static [Transport],
+    /// Selects the values of which it consists.
+    pub of: fn(&mut Costs) -> Vec<&mut u64>,
+}
 
 impl Costs {
     /// Returns the configuration of the network for verbs.
@@ -73,18 +82,23 @@ impl Costs {
         }
     }
 
-    /// Returns the costs by name, each with a way to change it, for sensitivity analyses.
+    /// Returns all costs by name.
     pub fn fields() -> [CostField; 9] {
+        const ALL: &[Transport] = &[Transport::OneSided, Transport::TwoSided, Transport::Tcp];
+        const VERBS: &[Transport] = &[Transport::OneSided];
+        const MESSAGES: &[Transport] = &[Transport::TwoSided, Transport::Tcp];
+        const TCP: &[Transport] = &[Transport::Tcp];
+        let field = |name, affects, of| CostField { name, affects, of };
         [
-            ("wire of verbs", |c| vec![&mut c.verb_wire_ns, &mut c.loopback_ns]),
-            ("a verb's processor time", |c| vec![&mut c.verb_ns]),
-            ("TCP: processor time", |c| vec![&mut c.tcp.send_ns, &mut c.tcp.receive_ns]),
-            ("TCP: wire", |c| vec![&mut c.tcp.wire_ns]),
-            ("queues between threads", |c| vec![&mut c.queue_ns]),
-            ("an owner's request", |c| vec![&mut c.handle_ns]),
-            ("a row's work", |c| vec![&mut c.row_ns]),
-            ("begin", |c| vec![&mut c.begin_ns]),
-            ("back-off", |c| vec![&mut c.back_off_ns]),
+            field("wire of verbs", VERBS, |c| vec![&mut c.verb_wire_ns, &mut c.loopback_ns]),
+            field("a verb's processor time", VERBS, |c| vec![&mut c.verb_ns]),
+            field("TCP: processor time", TCP, |c| vec![&mut c.tcp.send_ns, &mut c.tcp.receive_ns]),
+            field("TCP: wire", TCP, |c| vec![&mut c.tcp.wire_ns]),
+            field("queues between threads", MESSAGES, |c| vec![&mut c.queue_ns]),
+            field("an owner's request", MESSAGES, |c| vec![&mut c.handle_ns]),
+            field("a row's work", ALL, |c| vec![&mut c.row_ns]),
+            field("begin", ALL, |c| vec![&mut c.begin_ns]),
+            field("back-off", ALL, |c| vec![&mut c.back_off_ns]),
         ]
     }
 }

@@ -143,3 +143,22 @@ fn aborted_transactions_wait_before_they_begin_again() {
         );
     }
 }
+
+/// Sensitivity analyses skip runs that a cost does not affect.
+#[test]
+fn costs_affect_only_the_transports_that_they_name() {
+    for transport in [Transport::OneSided, Transport::TwoSided, Transport::Tcp] {
+        let full = small(Mode::PUBLISHED[1], transport, 0.8);
+        // Back-offs, so that doubling them has an effect.
+        let costs = Costs { back_off_ns: 20_000, ..full.costs };
+        let setup = Setup { workers: 2, commits: 50, costs, ..full };
+        let estimated = run(&setup).unwrap();
+        for field in Costs::fields() {
+            let mut costs = setup.costs;
+            (field.of)(&mut costs).into_iter().for_each(|ns| *ns *= 2);
+            let doubled = run(&Setup { costs, ..setup }).unwrap();
+            let same = (doubled.rate, doubled.stats) == (estimated.rate, estimated.stats);
+            assert_ne!(same, field.affects.contains(&transport), "{transport:?}, {}", field.name);
+        }
+    }
+}
