@@ -31,7 +31,7 @@ mod world;
 
 pub use bugs::PlantedBug;
 pub use config::{
-    ClusterConfig, ClusterCosts, ClusterFaults, ClusterLoad, Durability, MICRO, Nanos,
+    ClusterConfig, ClusterCosts, ClusterFaults, ClusterLoad, Durability, MICRO, Nanos, SCHEMES,
 };
 pub use report::ClusterReport;
 

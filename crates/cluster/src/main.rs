@@ -4,8 +4,7 @@
 
 #![forbid(unsafe_code)]
 
-use clearway_cluster::{ClusterConfig, ClusterReport, PlantedBug, run};
-use clearway_partition::SchemeKind;
+use clearway_cluster::{ClusterConfig, ClusterReport, PlantedBug, SCHEMES, run};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -105,7 +104,7 @@ fn canaries(first: u64) -> Result<(), String> {
 
 /// Measures how fast the micro-benchmark is simulated and judged.
 fn speed() -> Result<(), String> {
-    for scheme in SchemeKind::ALL {
+    for scheme in SCHEMES {
         for multi in [0, 100, 500, 1000] {
             let start = Instant::now();
             let report = run(&ClusterConfig::micro_benchmark(scheme, multi))?;

@@ -250,7 +250,7 @@ impl Participant {
         let joins = matches!(
             command,
             Command::Fragment { .. }
-                | Command::Control(Control::Block | Control::AwaitQuiet | Control::Settle)
+                | Command::Control(Control::Block { .. } | Control::AwaitQuiet | Control::Settle)
         );
         if joins {
             self.members.entry(txn).or_insert(Member {

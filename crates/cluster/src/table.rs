@@ -53,6 +53,7 @@ impl Programs {
             primary_key_name: "registers_pkey".to_owned(),
             primary_key_global_index: None,
             indexes: Vec::new(),
+            checks: Vec::new(),
             distribution: Distribution::Hash(vec![0]),
         });
         let updates = (0..=most).map(|keys| Arc::new(update(&table, keys))).collect();

@@ -1,7 +1,8 @@
 //! Campaigns of the simulated cluster.
 
-use clearway_cluster::{ClusterConfig, ClusterFaults, ClusterReport, Durability, PlantedBug, run};
-use clearway_partition::SchemeKind;
+use clearway_cluster::{
+    ClusterConfig, ClusterFaults, ClusterReport, Durability, PlantedBug, SCHEMES, run,
+};
 
 /// Seeds of a campaign.
 const SEEDS: u64 = 40;
@@ -33,7 +34,7 @@ fn histories_with_faults_are_serializable() {
 
 #[test]
 fn the_micro_benchmark_runs_under_each_scheme() {
-    for scheme in SchemeKind::ALL {
+    for scheme in SCHEMES {
         let config =
             ClusterConfig { transactions: 2_000, ..ClusterConfig::micro_benchmark(scheme, 200) };
         assert_eq!(run_well(&config).committed, 2_000, "{scheme}");
@@ -42,7 +43,7 @@ fn the_micro_benchmark_runs_under_each_scheme() {
 
 #[test]
 fn many_partitions_with_two_rounds_run_under_each_scheme() {
-    for scheme in SchemeKind::ALL {
+    for scheme in SCHEMES {
         let mut config = ClusterConfig::micro_benchmark(scheme, 500);
         (config.partitions, config.transactions) = (64, 2_000);
         config.load.two_rounds = 500;

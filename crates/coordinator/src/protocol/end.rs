@@ -108,7 +108,7 @@ impl Coordination {
     pub fn commit(&mut self, out: &mut Vec<Outgoing>) {
         debug_assert!(
             !self.is_behind() || canary::on(Bug::SkippedDependency),
-            "invariant 4: {} has not settled",
+            "invariant 5: {} has not settled",
             self.id
         );
         if self.wrote {
