@@ -33,8 +33,8 @@ pub struct ClusterConfig {
     pub transactions: u64,
     /// What transactions do.
     pub load: ClusterLoad,
-    /// Whether the last fragment of a transaction at a partition asks for its vote. Otherwise PREPARE
-    /// is a message of its own, as if nobody knew which fragment is the last.
+    /// Whether the last fragment of a transaction at a partition asks for its vote. Otherwise
+    /// PREPARE is a message of its own, as if nobody knew which fragment is the last.
     pub votes_ride: bool,
     /// Virtual costs.
     pub costs: ClusterCosts,

@@ -2,9 +2,9 @@
 //!
 //! The engine's own state machines run here: [`clearway_partition::Partition`] for each partition,
 //! on trees in memory, and [`clearway_coordinator::protocol::Coordination`] for each transaction.
-//! Around them are virtual time, CPUs and a network; faults of messages and crashes of coordinators,
-//! primaries and backups; two-phase commit with presumed abort; and backups that have the log
-//! before answers leave. A seed determines everything.
+//! Around them are virtual time, CPUs and a network; faults of messages and crashes of
+//! coordinators, primaries and backups; two-phase commit with presumed abort; and backups that have
+//! the log before answers leave. A seed determines everything.
 //!
 //! A run ends with the judge: the histories of the clients must be strictly serializable, the final
 //! state must be that of the serial order, nothing may be left of any transaction, and a copy that

@@ -9,8 +9,8 @@
 //! 2. At most one of the primary and its copies is down, or behind what was told. The run's faults
 //!    respect this: the copies tolerate one failure.
 //!
-//! A crash of the primary leaves the longest copy. With a log on disk it leaves what was synced, and
-//! possibly more.
+//! A crash of the primary leaves the longest copy. With a log on disk it leaves what was synced,
+//! and possibly more.
 
 use crate::bugs::PlantedBug;
 use crate::config::{Durability, Nanos};

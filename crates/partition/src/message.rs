@@ -26,8 +26,8 @@ pub struct FragmentOrigin {
 /// gives up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stake {
-    /// Nothing: it is one statement, or a block, that the engine runs again. The value is the number
-    /// of times it has given up already.
+    /// Nothing: it is one statement, or a block, that the engine runs again. The value is the
+    /// number of times it has given up already.
     Retry(u32),
     /// The number of rows that it has read and changed.
     Rows(u64),

@@ -32,7 +32,8 @@
 //! Locking: none. A crash leaves the state in the log.
 //!
 //! Source: Jones, Abadi, Madden, SIGMOD 2010, sections 4.1 and 4.2. The partitions' own order
-//! replaces their central coordinator's order. Presumed abort: Mohan, Lindsay, Obermarck, TODS 1986.
+//! replaces their central coordinator's order. Presumed abort: Mohan, Lindsay, Obermarck, TODS
+//! 1986.
 
 mod access;
 mod end;

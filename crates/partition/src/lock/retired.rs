@@ -40,8 +40,8 @@ use clearway_types::{TreeId, TxnId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Maximum number of transactions that are behind others at a partition, over all keys. Twice a full
-/// chain. A newcomer beyond it waits for a member of its own chain.
+/// Maximum number of transactions that are behind others at a partition, over all keys: twice a
+/// full chain. A newcomer beyond it waits for a member of its own chain.
 const CASCADE: usize = 128;
 /// Number of retirements for which a key stays warm after the last wait for it.
 const WARM: u32 = 32;

@@ -155,7 +155,7 @@ fn subtractions_share_a_row_down_to_the_bound() {
 
 /// What another transaction has added may be undone, so that it must not be spent.
 #[test]
-fn uncommitted_additions_are_not_spent() {
+pub fn uncommitted_additions_are_not_spent() {
     for one_shot in [false, true] {
         for commits in [false, true] {
             let mut scene = Scene::new(&[compared(A, BinaryOp::Gt, int(-1))], &[(1, Some(5), 1)]);
@@ -269,12 +269,4 @@ fn several_columns_have_their_own_bounds() {
     assert_eq!(scene.d.take(answer).expect("its turn").expect("there is room").count, 1);
     scene.end(third, true);
     assert_eq!(scene.row(), (1, Some(52), 7));
-}
-
-/// With this bug planted, a test above fails (only in builds with `--cfg shuttle`).
-#[cfg(shuttle)]
-#[test]
-fn canaries_are_found() {
-    use clearway_sync::canary::{Bug, assert_found};
-    assert_found(&[Bug::UncheckedSpread], uncommitted_additions_are_not_spent);
 }

@@ -540,10 +540,13 @@ fn hot_rows_cost_one_version_per_snapshot() {
     d.call(slow, Body::Finish { commit: Some(Lsn(0)) }).expect("nothing");
 }
 
-/// With this bug planted, a test above fails (only in builds with `--cfg shuttle`).
+/// With this bug planted, two tests fail (only in builds with `--cfg shuttle`). One after the
+/// other: a bug is planted for the whole process.
 #[cfg(shuttle)]
 #[test]
 fn canaries_are_found() {
     use clearway_sync::canary::{Bug, assert_found};
-    assert_found(&[Bug::UncheckedSpread], additions_near_the_bound_wait_and_are_exact);
+    let bug = [Bug::UncheckedSpread];
+    assert_found(&bug, additions_near_the_bound_wait_and_are_exact);
+    assert_found(&bug, crate::checks::uncommitted_additions_are_not_spent);
 }

@@ -2,6 +2,7 @@
 
 mod batches;
 mod blocking;
+mod cascades;
 mod checks;
 mod committed;
 mod driver;

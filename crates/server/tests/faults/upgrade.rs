@@ -4,9 +4,10 @@
 //! primary keys, one of which does not contain the distribution column; an index, a unique key, a
 //! table without a key, long values, free pages; a checkpoint, and after it a log that needs
 //! recovery, with an unfinished transaction. In `v2.pack` two transactions have added to the same
-//! row, and one of them is not finished; `v3.pack` is the same with a CHECK constraint. A fixture is
-//! made by `CLEARWAY_MAKE_FIXTURE=1 cargo test -p clearway-server --test faults upgrade`, only for a
-//! new version and under a new name: old fixtures stay.
+//! row, and one of them is not finished; `v3.pack` is the same with a CHECK constraint.
+//!
+//! A fixture is made by `CLEARWAY_MAKE_FIXTURE=1 cargo test -p clearway-server --test faults
+//! upgrade`, only for a new version and under a new name: old fixtures stay.
 
 use crate::check::{check, connect, kind};
 use crate::pack;

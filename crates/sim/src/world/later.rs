@@ -72,8 +72,9 @@ impl World {
         }
     }
 
-    /// Draws what the twenty-first generator added: the speculative scheme, stalls before decisions,
-    /// and statements on several partitions, many of which fail or are cancelled at one of them.
+    /// Draws what the twenty-first generator added: the speculative scheme, stalls before
+    /// decisions, and statements on several partitions, many of which fail or are cancelled at one
+    /// of them.
     pub(super) fn draw_speculation(&mut self, rng: &mut Rng) {
         if self.ships || !rng.percent(40) {
             return;

@@ -1,0 +1,137 @@
+//! Rollbacks that undo the transactions behind them: how many, and what happens if that fails.
+
+use crate::driver::{Answer, state_of};
+use crate::retire::{CASCADED, a, body, bump, chain, commit, driver, warm};
+use crate::sql::{Find, Stmt};
+use crate::trees::Paging;
+use crate::units::{D, abort};
+use clearway_partition::{Body, Failure};
+use clearway_types::{SqlError, SqlState, TxnId};
+
+/// Invariant 3 of `lock/retired.rs`: the chains of three rows together are bounded. So is a
+/// cascade: each transaction is behind `root`.
+#[test]
+fn cascades_are_bounded_over_all_rows() {
+    const CASCADE: usize = 128;
+    let mut d = driver(None);
+    for id in [2, 3] {
+        warm(&mut d, id);
+    }
+    let [root] = chain(&mut d, [1]);
+    let mut behind = Vec::new();
+    let mut waiting = Vec::new();
+    for n in 0..CASCADE + 20 {
+        let txn = d.txn();
+        let own = 2 + n as i32 % 2;
+        // The first transactions of rows 2 and 3 are behind the root, and the others behind these.
+        let ids = if n < 2 { vec![1, own] } else { vec![own] };
+        let answers: Vec<_> = ids.iter().map(|id| d.send(txn, bump(*id, 1))).collect();
+        let answers: Vec<_> = answers.into_iter().map(|seq| (seq, d.take(seq))).collect();
+        match &answers[..] {
+            [.., (_, Some(Ok(reply)))] => {
+                assert!(n < 2 || reply.behind.is_some());
+                behind.push(txn);
+            }
+            [.., (seq, None)] => waiting.push((txn, *seq)),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((behind.len(), waiting.len()), (CASCADE, 20));
+    d.call(behind[5], bump(1, 0)).expect("it is behind others already");
+    abort(&mut d, root);
+    assert_eq!(d.undone.len(), CASCADE);
+    for txn in behind {
+        assert_eq!(state_of(&d.call(txn, Body::Settle)), CASCADED);
+        abort(&mut d, txn);
+    }
+    while let Some((txn, seq)) = waiting.pop() {
+        d.settle();
+        match d.take(seq) {
+            Some(answer) => {
+                answer.expect("a change");
+                abort(&mut d, txn);
+            }
+            None => waiting.insert(0, (txn, seq)),
+        }
+    }
+    assert_eq!([1, 2, 3].map(|id| a(&mut d, id)), [Some(100); 3]);
+    assert!(d.nothing_pending() && d.partition.active() == 0);
+}
+
+fn unreadable() -> SqlError {
+    SqlError::new(SqlState::IO, "cannot read a page")
+}
+
+/// Fails the pages that the transaction's end needs until it is given up. Returns the reply.
+fn fail_end(d: &mut D, txn: TxnId) -> Answer {
+    let seq = d.send(txn, Body::Finish { commit: None });
+    while let Some((suspended, _)) = d.suspended.pop() {
+        assert_eq!(suspended, txn, "the undo is part of the end that requires it");
+        d.send(txn, Body::Unavailable(unreadable()));
+    }
+    d.take(seq).expect("a reply")
+}
+
+/// A rollback that cannot undo a transaction behind it is stranded, and so are all between them.
+/// Invariants 1 and 2 of `stranded` hold for each.
+#[test]
+fn failed_undo_of_a_successor_strands_the_rollback() {
+    // Every access misses a page.
+    let mut d = driver(Some(Paging { pages: 8, frames: 0 }));
+    let [first, second, third] = chain(&mut d, [1, 10, 100]);
+    d.call(second, bump(2, 10)).expect("a change");
+    let waits = d.send(second, Body::Settle);
+    assert_eq!(d.take(waits), None);
+    let other = d.txn();
+    let blocked = d.send(other, body(&Stmt::Delete(Find::Point(1))));
+    while d.waiting() < 2 {
+        d.resume(0);
+    }
+    assert_eq!(state_of(&fail_end(&mut d, first)), Some(SqlState::IO));
+    assert_eq!(d.undone, [third], "it is undone first, and was not in a call");
+    d.settle();
+    let cannot = |answer: Answer| {
+        let Err(Failure::Sql(e)) = answer else { panic!("{answer:?}") };
+        let why = "a blocking transaction could not be rolled back: cannot read a page";
+        assert_eq!((e.state(), e.message()), (SqlState::IO, why));
+    };
+    cannot(d.take(waits).expect("the second cannot commit"));
+    cannot(d.take(blocked).expect("nor can others change the row"));
+    abort(&mut d, other);
+    let newcomer = d.txn();
+    cannot(d.call(newcomer, bump(1, 1000)));
+    abort(&mut d, newcomer);
+    assert_eq!(state_of(&d.call(third, Body::Settle)), CASCADED);
+    for doomed in [second, third] {
+        assert_eq!(state_of(&fail_end(&mut d, doomed)), Some(SqlState::IO));
+    }
+    let newcomer = d.txn();
+    cannot(d.call(newcomer, bump(2, 1000)));
+    abort(&mut d, newcomer);
+    d.call(newcomer, bump(3, 1)).expect("all other rows are unaffected");
+    commit(&mut d, newcomer);
+    assert!(d.nothing_pending() && d.partition.active() == 3);
+}
+
+/// Once there is space, the end of another transaction undoes all of them.
+#[test]
+fn stranded_rollback_with_successors_is_retried() {
+    let mut d = driver(Some(Paging { pages: 8, frames: 0 }));
+    let txns = chain(&mut d, [1, 10, 100]);
+    for txn in txns {
+        let seq = d.send(txn, Body::Finish { commit: None });
+        while let Some((suspended, _)) = d.suspended.pop() {
+            let full = SqlError::new(SqlState::DISK_FULL, "no space for a new page");
+            d.send(suspended, Body::Unavailable(full));
+        }
+        assert_eq!(state_of(&d.take(seq).expect("a reply")), Some(SqlState::DISK_FULL));
+    }
+    for _ in 0..3 {
+        let other = d.txn();
+        d.call(other, bump(3, 0)).expect("a change");
+        abort(&mut d, other);
+        d.settle();
+    }
+    assert_eq!(a(&mut d, 1), Some(100));
+    assert!(d.nothing_pending() && d.partition.active() == 0);
+}
