@@ -52,9 +52,15 @@ const ALL: &str = "Clearway, all hot_rows";
 /// Clearway with tables so large that clients rarely conflict; runs only where
 /// [`judge::wants_scale`] asks for it.
 const LARGE: &str = "Clearway, scale 100";
+/// Clearway with one of its hot-row mechanisms; runs only with [`ALONE_CLIENTS`]. The third
+/// mechanism alone is [`CLEARWAY`].
+const RETIRE: &str = "Clearway, retire alone";
+const WHOLE: &str = "Clearway, whole alone";
+const ALONE_CLIENTS: [u32; 2] = [16, 100];
 /// Contenders, in the order of a case's samples.
-const CONTENDERS: [&str; 5] = [CLEARWAY, POSTGRES, OFF, ALL, LARGE];
+const CONTENDERS: [&str; 7] = [CLEARWAY, POSTGRES, OFF, ALL, LARGE, RETIRE, WHOLE];
 const AT_ALL: usize = 3;
+const AT_RETIRE: usize = 5;
 /// Branches of [`LARGE`]'s tables, in a whole run and in a `--quick` run.
 const LARGE_SCALE: u32 = 100;
 const QUICK_LARGE_SCALE: u32 = 2;
@@ -149,7 +155,7 @@ fn run(task: &Task) -> Res<Findings> {
     }
     findings.configuration.insert(POSTGRES.into(), postgres_version()?);
     let most = CLIENTS[CLIENTS.len() - 1] + MORE_CONNECTIONS;
-    let small = |name, kind| Contender::start(name, kind, sizes.scale);
+    let small = |name, kind: &_| Contender::start(name, kind, sizes.scale);
     let mut contenders = vec![
         small(CLEARWAY, &clearway(task, &sizes, &[])?)?,
         small(POSTGRES, &postgres(sizes.pool, most))?,
@@ -161,10 +167,17 @@ fn run(task: &Task) -> Res<Findings> {
         let sizes = Sizes { pool: LARGE_POOL, scale };
         contenders.push(Contender::start(LARGE, &clearway(task, &sizes, &[])?, scale)?);
     }
+    if cases(&task.part).iter().any(|(_, clients)| wants(&task.part, RETIRE, *clients)) {
+        for (name, mechanism) in [(RETIRE, "retire"), (WHOLE, "whole")] {
+            contenders.push(small(name, &clearway(task, &sizes, &["--hot-rows", mechanism])?)?);
+        }
+    }
     findings.seeds = (1..=u64::from(task.repetitions())).collect();
     let cases = measured(task, &contenders, &findings.seeds)?;
     findings.samples = Work::ALL.into_iter().flat_map(|work| samples(work, &cases)).collect();
-    findings.tables = vec![rates(&cases), waits(&cases, 0), waits(&cases, AT_ALL)];
+    findings.tables = vec![rates(&cases)];
+    findings.tables.extend([0, AT_ALL, AT_RETIRE].map(|contender| waits(&cases, contender)));
+    findings.tables.retain(|table| !table.rows.is_empty());
     findings.found = found(&cases);
     findings.agreement = vec!["Nothing is published to compare with.".into()];
     findings.bars = judge::bars(&cases);
@@ -194,12 +207,20 @@ fn configuration(task: &Task, sizes: &Sizes) -> Configuration {
     settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
+/// Returns true if the contender runs with this number of clients. No bar needs a single mechanism.
+fn wants(part: &Part, contender: &str, clients: u32) -> bool {
+    ![RETIRE, WHOLE].contains(&contender)
+        || !matches!(part, Part::Bars) && ALONE_CLIENTS.contains(&clients)
+}
+
 /// Runs every case on every contender in turn, once per seed.
 fn measured(task: &Task, contenders: &[Contender], seeds: &[u64]) -> Res<Vec<Case>> {
     let cases = cases(&task.part);
     let runs = |work, clients| {
-        let wanted = move |c: &&Contender| c.name != LARGE || judge::wants_scale(work, clients);
-        contenders.iter().filter(wanted)
+        contenders.iter().filter(move |c| match c.name {
+            LARGE => judge::wants_scale(work, clients),
+            name => wants(&task.part, name, clients),
+        })
     };
     let steps: usize = cases.iter().map(|(work, clients)| runs(*work, *clients).count()).sum();
     let mut progress = Progress::new(EXPERIMENT.name, steps * seeds.len());
@@ -213,12 +234,14 @@ fn measured(task: &Task, contenders: &[Contender], seeds: &[u64]) -> Res<Vec<Cas
         };
         let mut samples = vec![Vec::new(); CONTENDERS.len()];
         for seed in seeds {
-            for (contender, samples) in runs(work, clients).zip(&mut samples) {
+            for contender in runs(work, clients) {
+                let at = CONTENDERS.iter().position(|name| *name == contender.name);
+                let at = at.ok_or("a contender without a place")?;
                 let name = format!("{}, {}", Case::name(work, clients), contender.name);
                 progress.step(&format!("{name}, seed {seed}"));
                 let scale = contender.scale();
                 let load = Load { work, scale, clients: at_once, seed: *seed, until };
-                samples.push(contender.run(load).map_err(|why| format!("{name}: {why}"))?);
+                samples[at].push(contender.run(load).map_err(|why| format!("{name}: {why}"))?);
             }
         }
         done.push(Case { work, clients, samples });
@@ -313,7 +336,7 @@ fn waits(cases: &[Case], contender: usize) -> Table {
             CONTENDERS[contender]
         ),
         columns: std::iter::once(Column::ours("case", "")).chain(columns).collect(),
-        rows: cases.iter().map(row).collect(),
+        rows: cases.iter().filter(|case| !case.samples[contender].is_empty()).map(row).collect(),
     }
 }
 
@@ -348,7 +371,7 @@ mod tests {
             replayed: f64::NAN,
             chains: chains::Chains::UNKNOWN,
         };
-        let samples = [ours, theirs, ours, ours, ours]
+        let samples = [ours, theirs, ours, ours, ours, ours, ours]
             .map(|tps| vec![sample(tps), sample(tps * 3.0), sample(tps * 2.0)])
             .to_vec();
         Case { work, clients, samples }
@@ -364,11 +387,11 @@ mod tests {
                 table.title
             );
         }
-        assert_eq!(rates(&cases).rows[0][26], Cell::number(2.0, 2));
+        assert_eq!(rates(&cases).rows[0][36], Cell::number(2.0, 2));
         assert_eq!(rates(&cases).rows[0][1].to_string(), "20 ±10", "the median and the deviation");
         let drawn = samples(Work::ForUpdate, &cases);
         assert!(
-            drawn.iter().all(|s| s.series.len() == 5 && !s.title.contains("lock")),
+            drawn.iter().all(|s| s.series.len() == CONTENDERS.len() && !s.title.contains("lock")),
             "no server reports waits"
         );
         assert_eq!(samples(Work::Increment, &cases), Vec::new());
@@ -395,6 +418,24 @@ mod tests {
             let names: Vec<&str> = shown.series.iter().map(|series| series.name.as_str()).collect();
             assert_eq!(names[..2], [CLEARWAY, POSTGRES]);
         }
+    }
+
+    #[test]
+    fn single_mechanisms_run_with_few_clients_and_for_no_bar() {
+        let wanted = |part, name| CLIENTS.into_iter().filter(|n| wants(&part, name, *n)).collect();
+        let (of_one, of_all): (Vec<u32>, Vec<u32>) =
+            (wanted(Part::Whole, RETIRE), wanted(Part::Whole, ALL));
+        assert_eq!((of_one, of_all), (ALONE_CLIENTS.to_vec(), CLIENTS.to_vec()));
+        let of_bars: Vec<u32> = wanted(Part::Bars, WHOLE);
+        assert!(of_bars.is_empty());
+    }
+
+    #[test]
+    fn tables_skip_contenders_that_did_not_run() {
+        let mut cases = [case(Work::Timed, 16, 10.0, 5.0), case(Work::Timed, 500, 3.0, 6.0)];
+        cases[1].samples[AT_RETIRE].clear();
+        assert_eq!(waits(&cases, AT_RETIRE).rows.len(), 1);
+        assert_eq!(rates(&cases).rows.len(), 2);
     }
 
     #[test]
