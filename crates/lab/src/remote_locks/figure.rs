@@ -208,7 +208,7 @@ fn compared_with_tcp(figure: &Figure, grid: &Grid<YcsbOutcome>, bar: &OverTcp) -
 fn drawn(grid: &Grid<YcsbOutcome>, measure: &Measure<YcsbOutcome>) -> Samples {
     let samples = grid.samples(measure);
     let any = grid.cells.iter().any(|cell| cell.figures.iter().any(is_changing));
-    let note = if any { " (not stationary: see the first table)" } else { "" };
+    let note = if any { " (some points are not stationary: see the table)" } else { "" };
     Samples { x: Axis::linear("theta", ""), title: samples.title + note, ..samples }
 }
 
