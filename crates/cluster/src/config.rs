@@ -10,17 +10,12 @@ pub type Nanos = u64;
 /// One microsecond.
 pub const MICRO: Nanos = 1_000;
 
-/// The schemes that a cluster runs. Not speculation: the simulated coordinators do not tell a
-/// partition that a transaction is one round.
-pub const SCHEMES: [SchemeKind; 3] =
-    [SchemeKind::Hybrid, SchemeKind::Blocking, SchemeKind::Locking];
-
 /// A run of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterConfig {
     /// Seed of all choices.
     pub seed: u64,
-    /// Concurrency-control scheme of every partition: one of [`SCHEMES`].
+    /// Concurrency-control scheme of every partition.
     pub scheme: SchemeKind,
     /// Number of partitions, each with a CPU of its own; at least 1.
     pub partitions: u16,
@@ -157,7 +152,7 @@ impl ClusterConfig {
     pub fn draw(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let partitions = 2 + rng.below(7) as u16;
-        let scheme = SCHEMES[rng.below(SCHEMES.len() as u64) as usize];
+        let scheme = SchemeKind::ALL[rng.below(SchemeKind::ALL.len() as u64) as usize];
         let sessions = 2 + rng.below(30) as u32;
         let durability = match rng.below(4) {
             0 => Durability::None,

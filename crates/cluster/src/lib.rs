@@ -31,14 +31,20 @@ mod world;
 
 pub use bugs::PlantedBug;
 pub use config::{
-    ClusterConfig, ClusterCosts, ClusterFaults, ClusterLoad, Durability, MICRO, Nanos, SCHEMES,
+    ClusterConfig, ClusterCosts, ClusterFaults, ClusterLoad, Durability, MICRO, Nanos,
 };
 pub use report::ClusterReport;
+
+use std::panic::{self, AssertUnwindSafe};
 
 /// Runs the cluster to its end.
 ///
 /// # Errors
-/// What the judge has found.
+/// What the judge has found, or an assertion of the engine that failed.
 pub fn run(config: &ClusterConfig) -> Result<ClusterReport, String> {
-    world::World::new(config).run()
+    let run = || world::World::new(config).run();
+    panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        Err(format!("a panic: {}", text.or(panic.downcast_ref().copied()).unwrap_or_default()))
+    })
 }

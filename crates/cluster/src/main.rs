@@ -4,7 +4,8 @@
 
 #![forbid(unsafe_code)]
 
-use clearway_cluster::{ClusterConfig, ClusterReport, PlantedBug, SCHEMES, run};
+use clearway_cluster::{ClusterConfig, ClusterReport, PlantedBug, run};
+use clearway_partition::SchemeKind;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -104,7 +105,7 @@ fn canaries(first: u64) -> Result<(), String> {
 
 /// Measures how fast the micro-benchmark is simulated and judged.
 fn speed() -> Result<(), String> {
-    for scheme in SCHEMES {
+    for scheme in SchemeKind::ALL {
         for multi in [0, 100, 500, 1000] {
             let start = Instant::now();
             let report = run(&ClusterConfig::micro_benchmark(scheme, multi))?;

@@ -154,7 +154,7 @@ impl Session {
             ExclusiveAccess::WhenUnlocked => ROUNDS > 0,
         };
         self.step(Step::Acquire, now, cx, out, |protocol, outgoing| {
-            protocol.acquire(&plan.partitions(), patient, false, outgoing);
+            protocol.acquire(&plan.partitions(), patient, plan.rounds.len() == 1, outgoing);
         });
     }
 

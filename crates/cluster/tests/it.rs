@@ -1,8 +1,7 @@
 //! Campaigns of the simulated cluster.
 
-use clearway_cluster::{
-    ClusterConfig, ClusterFaults, ClusterReport, Durability, PlantedBug, SCHEMES, run,
-};
+use clearway_cluster::{ClusterConfig, ClusterFaults, ClusterReport, Durability, PlantedBug, run};
+use clearway_partition::SchemeKind;
 
 /// Seeds of a campaign.
 const SEEDS: u64 = 40;
@@ -34,7 +33,7 @@ fn histories_with_faults_are_serializable() {
 
 #[test]
 fn the_micro_benchmark_runs_under_each_scheme() {
-    for scheme in SCHEMES {
+    for scheme in SchemeKind::ALL {
         let config =
             ClusterConfig { transactions: 2_000, ..ClusterConfig::micro_benchmark(scheme, 200) };
         assert_eq!(run_well(&config).committed, 2_000, "{scheme}");
@@ -43,7 +42,7 @@ fn the_micro_benchmark_runs_under_each_scheme() {
 
 #[test]
 fn many_partitions_with_two_rounds_run_under_each_scheme() {
-    for scheme in SCHEMES {
+    for scheme in SchemeKind::ALL {
         let mut config = ClusterConfig::micro_benchmark(scheme, 500);
         (config.partitions, config.transactions) = (64, 2_000);
         config.load.two_rounds = 500;
