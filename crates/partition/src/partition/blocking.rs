@@ -3,8 +3,8 @@
 //!
 //! Invariants
 //! 1. While the partition is blocked, no transaction holds a lock here. The partition is granted
-//!    only when there is no lock, the blocker takes none, and the messages of all others wait. So
-//!    the blocker's changes need no locks.
+//!    only when there is no lock and no resumed call, the blocker takes none, and the messages of
+//!    all others wait. So the blocker's changes need no locks.
 //! 2. A blocker neither waits for the disk, nor pauses, nor exceeds a slice. If it would, it
 //!    exchanges the partition for locks on the tables that it has used, which are free by (1).
 //! 3. Waiting messages are processed in order of arrival, as soon as the partition is free again.
@@ -141,7 +141,9 @@ impl<T: Trees> Partition<T> {
         if self.blocking.is_taken() {
             return self.block_behind(id, origin, out);
         }
-        let given = self.scheme.exclusive() != ExclusiveAccess::Never && self.locks.is_empty();
+        // A resumed call may read without locks. It would see what the blocker has not committed.
+        let is_free = self.locks.is_empty() && self.ready.is_empty();
+        let given = self.scheme.exclusive() != ExclusiveAccess::Never && is_free;
         if given {
             self.blocking.give(id, None);
             self.blocking.chain.begin(one_round);
