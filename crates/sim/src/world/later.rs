@@ -76,7 +76,9 @@ impl World {
     /// decisions, and statements on several partitions, many of which fail or are cancelled at one
     /// of them.
     pub(super) fn draw_speculation(&mut self, rng: &mut Rng) {
-        if self.ships || !rng.percent(40) {
+        // Not with CHECK constraints: bugs at their bounds are rare, and these draws make them
+        // rarer.
+        if self.ships || self.mix.checks > 0 || !rng.percent(40) {
             return;
         }
         self.engine.partition.scheme = SchemeKind::Speculative;
