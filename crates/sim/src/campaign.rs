@@ -18,7 +18,7 @@ const MOST_FINDINGS: usize = 10;
 /// Time between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(10);
 /// A planted bug must be found within this many seeds.
-const CANARY_SEEDS: u64 = 4_000;
+const CANARY_SEEDS: u64 = 20_000;
 /// One of this many seeds is run twice.
 const TWICE: usize = 20;
 /// Seeds that found a bug once.

@@ -48,7 +48,7 @@ usage: cargo xtask COMMAND
                      --seed: run only this seed and print every event
   sim --pool         simulate the buffer pool alone (default 2,000 seeds)
   sim --histories    simulate the engine, judged only by the checker of histories
-  sim --canaries     plant each known kind of bug and check that it is found within 4,000 seeds from
+  sim --canaries     plant each known kind of bug and check that it is found within 20,000 seeds from
                      --first on (default: the seed that found it last)
 
 e2e, crash and history:
