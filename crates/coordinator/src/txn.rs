@@ -377,8 +377,8 @@ pub(crate) async fn end(
     let mut out = core.take_outgoing();
     start(&mut txn.protocol, &mut out);
     let ended = loop {
-        match out.get(next).cloned() {
-            Some(Outgoing::Send(to, message)) => {
+        match out.get(next) {
+            Some(&Outgoing::Send(to, message)) => {
                 let seq = core.send(to, txn.protocol.id(), message.into());
                 match core.try_end(seq) {
                     Some(answer) => txn.protocol.answered(to, &answer, &mut out),
@@ -395,7 +395,7 @@ pub(crate) async fn end(
             }
             // One log covers all partitions of the node: no one votes.
             Some(Outgoing::Prepare(_)) => next += 1,
-            Some(Outgoing::Done(ended)) => break ended,
+            Some(Outgoing::Done(ended)) => break ended.clone(),
             None => {
                 let Some((from, seq)) = pending.pop_front() else { break Ok(true) };
                 txn.protocol.answered(from, &core.end(seq).await, &mut out);
