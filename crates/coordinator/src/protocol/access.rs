@@ -1,7 +1,7 @@
 //! Exclusive access: requests for partitions, refusals, and giving partitions up.
 
 use super::{Control, Coordination, Outgoing, Phase, ROUNDS};
-use clearway_partition::{Failure, Reply};
+use clearway_partition::Reply;
 use clearway_types::PartitionId;
 
 /// A request for partitions in progress.
@@ -58,13 +58,10 @@ impl Coordination {
     pub(super) fn acquisition_answered(
         &mut self,
         from: PartitionId,
-        answer: &Result<Reply, Failure>,
+        reply: &Reply,
         out: &mut Vec<Outgoing>,
     ) {
-        let yes = match answer {
-            Ok(reply) => reply.count > 0,
-            Err(failure) => return self.done(Err(failure.clone()), out),
-        };
+        let yes = reply.count > 0;
         let Phase::Acquiring(acquiring) = &mut self.phase else { return };
         if std::mem::take(&mut acquiring.waits) {
             if !yes || acquiring.waits_left == 0 {

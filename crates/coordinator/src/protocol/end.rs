@@ -76,15 +76,7 @@ impl Coordination {
         }
     }
 
-    pub(super) fn settling_answered(
-        &mut self,
-        from: PartitionId,
-        answer: &Result<Reply, Failure>,
-        out: &mut Vec<Outgoing>,
-    ) {
-        if let Err(failure) = answer {
-            return self.done(Err(failure.clone()), out);
-        }
+    pub(super) fn settled_at(&mut self, from: PartitionId, out: &mut Vec<Outgoing>) {
         let Phase::Settling(settling) = &mut self.phase else { return };
         let behind = &mut settling.behind;
         if behind.pop().is_none() {
@@ -139,15 +131,7 @@ impl Coordination {
         }
     }
 
-    pub(super) fn vote_answered(
-        &mut self,
-        from: PartitionId,
-        answer: &Result<Reply, Failure>,
-        out: &mut Vec<Outgoing>,
-    ) {
-        if let Err(failure) = answer {
-            return self.done(Err(failure.clone()), out);
-        }
+    pub(super) fn vote_answered(&mut self, from: PartitionId, out: &mut Vec<Outgoing>) {
         self.voted(from);
         let Phase::Preparing(missing) = &mut self.phase else { return };
         *missing -= 1;

@@ -256,24 +256,25 @@ impl Coordination {
         (std::mem::take(&mut self.id), std::mem::take(&mut self.participants))
     }
 
-    /// Continues the step in progress with a partition's answer to a [`Control`] message.
+    /// Continues the step in progress with a partition's answer to a [`Control`] message. A failure
+    /// ends every step but the announcement of the end.
     pub fn answered(
         &mut self,
         from: PartitionId,
         answer: &Result<Reply, Failure>,
         out: &mut Vec<Outgoing>,
     ) {
-        match &mut self.phase {
-            Phase::Working => {}
-            Phase::Acquiring(_) => self.acquisition_answered(from, answer, out),
-            Phase::Settling(_) => self.settling_answered(from, answer, out),
-            Phase::Preparing(_) => self.vote_answered(from, answer, out),
-            Phase::Ending(ending) => {
+        match (&mut self.phase, answer) {
+            (Phase::Working, _) => {}
+            (Phase::Ending(ending), _) => {
                 if let Some(result) = ending.answered(answer) {
-                    self.phase = Phase::Working;
-                    out.push(Outgoing::Done(result));
+                    self.done(result, out);
                 }
             }
+            (_, Err(failure)) => self.done(Err(failure.clone()), out),
+            (Phase::Acquiring(_), Ok(reply)) => self.acquisition_answered(from, reply, out),
+            (Phase::Settling(_), Ok(_)) => self.settled_at(from, out),
+            (Phase::Preparing(_), Ok(_)) => self.vote_answered(from, out),
         }
     }
 
