@@ -232,6 +232,11 @@ impl<L: UndoLog> Txn<L> {
         }
     }
 
+    /// Creates the transaction of a single statement, which ends soon.
+    pub(crate) fn of_one_shot(id: TxnId) -> Self {
+        Self { short: true, ..Self::new(id, Stake::Retry(0)) }
+    }
+
     /// Returns true if the transaction has changed anything here. No later transaction depends on
     /// the end of one that has only read.
     pub(crate) fn leaves_something(&self) -> bool {

@@ -403,6 +403,17 @@ impl Exec {
         Self { program, env, rows, batch, out: Output::default(), work }
     }
 
+    /// Creates the execution of a one-shot. A query whose output exceeds this many bytes stops.
+    pub(crate) fn of_one_shot(
+        program: Arc<Program>,
+        env: Arc<Env>,
+        rows: Option<RowBatch>,
+        most_bytes: u32,
+    ) -> Self {
+        let bytes = if only_reads(&program) { most_bytes } else { u32::MAX };
+        Self::new(program, env, rows, Batch { bytes, ..Batch::ALL })
+    }
+
     /// Identifies the execution while it is paused.
     pub(crate) fn id(&self) -> u32 {
         self.batch.id

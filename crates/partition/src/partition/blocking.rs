@@ -25,7 +25,7 @@ use super::quiet::AwaitingQuiet;
 use super::speculation::{Chain, Used};
 use crate::exec::{Locking, only_reads, table_of};
 use crate::lock::PARTITION;
-use crate::message::{Body, Failure, FragmentOrigin, Message, Out, Outbox, Reply, Stake};
+use crate::message::{Body, Failure, FragmentOrigin, Message, Out, Outbox, Reply};
 use crate::scheme::ExclusiveAccess;
 use crate::txn::Txn;
 use clearway_ir::{Program, RowLock};
@@ -147,8 +147,7 @@ impl<T: Trees> Partition<T> {
         if given {
             self.blocking.give(id, None);
             self.blocking.chain.begin(one_round);
-            self.txns.entry(id).or_insert_with(|| Box::new(Txn::new(id, Stake::Retry(0)))).short =
-                true;
+            self.txns.entry(id).or_insert_with(|| Box::new(Txn::of_one_shot(id))).short = true;
         }
         self.reply(origin, Ok(Reply { count: given.into(), ..Reply::default() }), out);
     }

@@ -7,7 +7,7 @@ use crate::exec::{
 };
 use crate::lock::{Mode, Target};
 use crate::message::COMMITTED;
-use crate::message::{Batch, Failure, FragmentOrigin, Outbox, Reply, Stake};
+use crate::message::{Failure, FragmentOrigin, Outbox, Reply};
 use crate::scheme::{Admission, Load};
 use crate::txn::{Job, OneShot, Task, Txn};
 use crate::versions::AsOf;
@@ -53,9 +53,9 @@ impl<T: Trees> Partition<T> {
                 Err(stop) => first_stop = Some(stop),
             }
         }
-        let bytes = if only_reads(&program) { self.limits.one_shot_bytes } else { u32::MAX };
-        let exec = Box::new(Exec::new(program, env, rows, Batch { bytes, ..Batch::ALL }));
-        let mut txn = Box::new(Txn { short: true, ..Txn::new(id, Stake::Retry(0)) });
+        let most_bytes = self.limits.one_shot_bytes;
+        let exec = Box::new(Exec::of_one_shot(program, env, rows, most_bytes));
+        let mut txn = Box::new(Txn::of_one_shot(id));
         let mut task = Task::new(origin, Job::OneShot(OneShot { exec, locking, misses: 0 }));
         let after =
             match first_stop.and_then(|stop| self.stopped(id, &mut txn, &mut task, stop, out)) {

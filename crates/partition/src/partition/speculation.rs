@@ -39,7 +39,7 @@
 use super::{After, Partition};
 use crate::exec::{Exec, Locking, Stop, only_reads, table_of};
 use crate::lock::{Acquired, Mode, Target};
-use crate::message::{Batch, Body, Failure, FragmentOrigin, Message, Out, Outbox, Reply, Stake};
+use crate::message::{Body, Failure, FragmentOrigin, Message, Out, Outbox, Reply, Stake};
 use crate::txn::{Job, Task, Then, Txn};
 use clearway_ir::Program;
 use clearway_ir::program::Env;
@@ -200,7 +200,7 @@ impl<T: Trees> Partition<T> {
     /// Adds a multi-partition transaction to the chain.
     pub(super) fn block_behind(&mut self, id: TxnId, origin: FragmentOrigin, out: &mut Outbox) {
         self.join(id, None, Kind::Multi { finished: false });
-        self.txns.entry(id).or_insert_with(|| Box::new(Txn::new(id, Stake::Retry(0)))).short = true;
+        self.txns.entry(id).or_insert_with(|| Box::new(Txn::of_one_shot(id))).short = true;
         self.reply(origin, Ok(Reply { count: 1, ..Reply::default() }), out);
     }
 
@@ -221,12 +221,11 @@ impl<T: Trees> Partition<T> {
         rows: Option<RowBatch>,
         out: &mut Outbox,
     ) {
-        let reads = only_reads(&program);
-        let used = (table_of(&program).id, !reads);
+        let used = (table_of(&program).id, !only_reads(&program));
         self.join(id, Some(used), Kind::Single(Single { origin, done: None, cancelled: None }));
-        let bytes = if reads { self.limits.one_shot_bytes } else { u32::MAX };
-        let exec = Box::new(Exec::new(program, env, rows, Batch { bytes, ..Batch::ALL }));
-        let mut txn = Box::new(Txn { short: true, ..Txn::new(id, Stake::Retry(0)) });
+        let most_bytes = self.limits.one_shot_bytes;
+        let exec = Box::new(Exec::of_one_shot(program, env, rows, most_bytes));
+        let mut txn = Box::new(Txn::of_one_shot(id));
         let task = Task::new(origin, Job::Speculate(exec));
         if let After::Keep = self.run_task(id, &mut txn, task, out) {
             self.txns.insert(id, txn);
