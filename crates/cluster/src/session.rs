@@ -10,7 +10,9 @@ use crate::config::Nanos;
 use crate::load::{Abort, Plan};
 use crate::participant::{Answer, COMMITTED, Command, Entry, SessionId};
 use crate::table::{Found, Programs, found};
-use clearway_coordinator::protocol::{Control, Coordination, FragmentRound, Outgoing, ROUNDS};
+use clearway_coordinator::protocol::{
+    AccessRequest, Control, Coordination, FragmentRound, Outgoing, ROUNDS,
+};
 use clearway_partition::{ExclusiveAccess, Failure, SchemeKind};
 use clearway_types::{PartitionId, SqlError, SqlState, TxnId};
 use std::rc::Rc;
@@ -148,13 +150,15 @@ impl Session {
             let command = Command::OneShot(program, env);
             return self.call(fragment.at, command, Purpose::OneShot, now, out);
         }
-        let patient = match cx.0.scheme.exclusive() {
+        let awaits_quiet = match cx.0.scheme.exclusive() {
             ExclusiveAccess::Never => return self.next_round(now, cx, out),
             ExclusiveAccess::IfUnlocked => false,
             ExclusiveAccess::WhenUnlocked => ROUNDS > 0,
         };
         self.step(Step::Acquire, now, cx, out, |protocol, outgoing| {
-            protocol.acquire(&plan.partitions(), patient, plan.rounds.len() == 1, outgoing);
+            let partitions = &plan.partitions();
+            let one_round = plan.rounds.len() == 1;
+            protocol.acquire(AccessRequest { partitions, awaits_quiet, one_round }, outgoing);
         });
     }
 

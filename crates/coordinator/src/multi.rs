@@ -13,7 +13,7 @@
 use crate::core::{Block, Core};
 use crate::engine::Stall;
 use crate::message::control;
-use crate::protocol::{Control, Coordination, Outgoing};
+use crate::protocol::{AccessRequest, Control, Coordination, Outgoing};
 use crate::txn::identify;
 use clearway_partition::{ExclusiveAccess, Failure};
 use clearway_sync::time::Instant;
@@ -35,13 +35,13 @@ pub(crate) async fn block(
     if partitions.len() < 2 || !fits(&core.txn()) {
         return Ok(());
     }
-    let patient = match core.engine().exclusive() {
+    let awaits_quiet = match core.engine().exclusive() {
         ExclusiveAccess::Never => return Ok(()),
         ExclusiveAccess::IfUnlocked => false,
         ExclusiveAccess::WhenUnlocked => true,
     };
     let one_round = one_round && core.may_speculate();
-    acquire(core, partitions, patient, one_round).await.map(drop)
+    acquire(core, AccessRequest { partitions, awaits_quiet, one_round }).await.map(drop)
 }
 
 /// Waits before the decision about a statement on several partitions:
@@ -63,18 +63,11 @@ pub(crate) async fn stall(core: &Core) -> SqlResult<()> {
     Ok(())
 }
 
-/// Requests exclusive access to these partitions (ascending); see [`Coordination::acquire`].
-/// Returns whether it was granted.
-pub(crate) async fn acquire(
-    core: &Core,
-    partitions: &[PartitionId],
-    patient: bool,
-    one_round: bool,
-) -> Result<bool, Failure> {
+/// Requests exclusive access; see [`Coordination::acquire`]. Returns whether it was granted.
+pub(crate) async fn acquire(core: &Core, request: AccessRequest<'_>) -> Result<bool, Failure> {
     identify(core, &mut core.txn());
     // Boxed: it would enlarge the task of every statement.
-    Box::pin(step(core, |protocol, out| protocol.acquire(partitions, patient, one_round, out)))
-        .await
+    Box::pin(step(core, |protocol, out| protocol.acquire(request, out))).await
 }
 
 /// Runs a step of the protocol to its end.

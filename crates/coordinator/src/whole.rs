@@ -27,7 +27,7 @@ use crate::engine::Engine;
 use crate::finish;
 use crate::multi;
 use crate::outcome::{Step, Stop, stopped};
-use crate::protocol::Coordination;
+use crate::protocol::{AccessRequest, Coordination};
 use crate::snapshot::{Needs, View};
 use crate::statement::{controls, has_more_work, writes};
 use clearway_ir::program::Env;
@@ -168,7 +168,8 @@ async fn acquire(core: &Core) -> Result<(), Stop> {
     let Arrival::Whole(whole) = std::mem::take(&mut core.txn().arrival) else { return Ok(()) };
     let mut partitions = whole.partitions;
     partitions.sort_unstable();
-    if multi::acquire(core, &partitions, true, false).await? {
+    let request = AccessRequest { partitions: &partitions, awaits_quiet: true, one_round: false };
+    if multi::acquire(core, request).await? {
         let mut txn = core.txn();
         if txn.characteristics.isolation == Isolation::RepeatableRead {
             txn.view = View::Newest;

@@ -18,22 +18,27 @@ pub(super) struct Acquiring {
     waits: bool,
 }
 
+/// A request for exclusive access to partitions.
+#[derive(Clone, Copy, Debug)]
+pub struct AccessRequest<'a> {
+    /// The partitions, in strictly ascending order.
+    pub partitions: &'a [PartitionId],
+    /// Whether the transaction waits after a refusal, until no lock is held there for a short time,
+    /// and requests all again.
+    pub awaits_quiet: bool,
+    /// Whether it will send exactly one statement to each of them.
+    pub one_round: bool,
+}
+
 impl Coordination {
-    /// Requests exclusive access to these partitions (ascending). If one refuses, gives up the
-    /// others. If it is `patient`, it then waits until no lock is held there for a short time, and
-    /// requests all again. `one_round`: it will send exactly one statement to each of them.
+    /// Requests exclusive access to partitions. If one refuses, gives up the others.
     ///
     /// # Panics
     /// If the partitions are not in strictly ascending order.
-    pub fn acquire(
-        &mut self,
-        partitions: &[PartitionId],
-        patient: bool,
-        one_round: bool,
-        out: &mut Vec<Outgoing>,
-    ) {
+    pub fn acquire(&mut self, request: AccessRequest<'_>, out: &mut Vec<Outgoing>) {
+        let AccessRequest { partitions, awaits_quiet, one_round } = request;
         assert!(partitions.is_sorted_by(|a, b| a < b), "invariant 1: {partitions:?}");
-        let waits_left = if patient { ROUNDS } else { 0 };
+        let waits_left = if awaits_quiet { ROUNDS } else { 0 };
         let wanted = partitions.to_vec();
         let acquiring = Acquiring { wanted, granted: 0, one_round, waits_left, waits: false };
         self.phase = Phase::Acquiring(Box::new(acquiring));

@@ -43,6 +43,8 @@ mod tests;
 
 pub use round::FragmentRound;
 
+pub use self::access::AccessRequest;
+
 use self::access::Acquiring;
 use self::end::{Ending, Settling};
 use clearway_partition::{Body, Failure, Reply};

@@ -1,6 +1,6 @@
 //! Tests of the protocol without partitions.
 
-use super::{Control, Coordination, FragmentRound, Outgoing, ROUNDS};
+use super::{AccessRequest, Control, Coordination, FragmentRound, Outgoing, ROUNDS};
 use clearway_partition::{Failure, Reply};
 use clearway_types::{Lsn, PartitionId, SqlError, SqlState, TxnId};
 
@@ -41,6 +41,14 @@ fn answer(
     run(txn, |txn, out| txn.answered(from, &answer, out))
 }
 
+fn once(partitions: &[PartitionId]) -> AccessRequest<'_> {
+    AccessRequest { partitions, awaits_quiet: false, one_round: true }
+}
+
+fn quietly(partitions: &[PartitionId]) -> AccessRequest<'_> {
+    AccessRequest { awaits_quiet: true, ..once(partitions) }
+}
+
 fn send(to: PartitionId, control: Control) -> Outgoing {
     Outgoing::Send(to, control)
 }
@@ -53,7 +61,7 @@ fn finish(to: PartitionId, commit: Option<Lsn>) -> Outgoing {
 #[test]
 fn partitions_are_requested_one_after_another() {
     let mut txn = txn();
-    let out = run(&mut txn, |txn, out| txn.acquire(&[A, B], false, true, out));
+    let out = run(&mut txn, |txn, out| txn.acquire(once(&[A, B]), out));
     assert_eq!(out, [send(A, BLOCK)]);
     assert_eq!(answer(&mut txn, A, count(1)), [send(B, BLOCK)]);
     assert!(!txn.is_short());
@@ -66,14 +74,14 @@ fn partitions_are_requested_one_after_another() {
 #[test]
 #[should_panic(expected = "invariant 1")]
 fn unordered_requests_are_refused() {
-    txn().acquire(&[B, A], false, true, &mut Vec::new());
+    txn().acquire(once(&[B, A]), &mut Vec::new());
 }
 
 /// Invariants 1 and 2.
 #[test]
 fn a_refusal_gives_up_all_partitions() {
     let mut txn = txn();
-    run(&mut txn, |txn, out| txn.acquire(&[A, B, C], false, true, out));
+    run(&mut txn, |txn, out| txn.acquire(once(&[A, B, C]), out));
     answer(&mut txn, A, count(1));
     let given_up = [send(A, Control::AwaitsClient), send(B, Control::AwaitsClient)];
     let out = answer(&mut txn, B, count(0));
@@ -86,7 +94,7 @@ fn a_refusal_gives_up_all_partitions() {
 #[test]
 fn a_patient_request_waits_for_quiet_and_starts_again() {
     let mut txn = txn();
-    run(&mut txn, |txn, out| txn.acquire(&[A, B], true, true, out));
+    run(&mut txn, |txn, out| txn.acquire(quietly(&[A, B]), out));
     for round in 1..=ROUNDS {
         answer(&mut txn, A, count(1));
         let out = answer(&mut txn, B, count(0));
@@ -100,7 +108,7 @@ fn a_patient_request_waits_for_quiet_and_starts_again() {
 #[test]
 fn a_request_ends_if_quiet_depends_on_a_client() {
     let mut txn = txn();
-    run(&mut txn, |txn, out| txn.acquire(&[A, B], true, true, out));
+    run(&mut txn, |txn, out| txn.acquire(quietly(&[A, B]), out));
     assert_eq!(answer(&mut txn, A, count(0)).len(), 2);
     assert_eq!(answer(&mut txn, A, count(0)), [Outgoing::Done(Ok(false))]);
 }
@@ -108,7 +116,7 @@ fn a_request_ends_if_quiet_depends_on_a_client() {
 #[test]
 fn a_cancelled_request_fails_and_its_partitions_are_undone() {
     let mut txn = txn();
-    run(&mut txn, |txn, out| txn.acquire(&[A, B], true, true, out));
+    run(&mut txn, |txn, out| txn.acquire(quietly(&[A, B]), out));
     answer(&mut txn, A, count(1));
     assert_eq!(answer(&mut txn, B, Err(failure())), [Outgoing::Done(Err(failure()))]);
     assert_eq!(run(&mut txn, Coordination::abort), [finish(A, None), finish(B, None)]);
@@ -117,7 +125,7 @@ fn a_cancelled_request_fails_and_its_partitions_are_undone() {
 #[test]
 fn a_stalled_call_gives_up_exclusive_access() {
     let mut txn = txn();
-    run(&mut txn, |txn, out| txn.acquire(&[A], false, true, out));
+    run(&mut txn, |txn, out| txn.acquire(once(&[A]), out));
     answer(&mut txn, A, count(1));
     assert_eq!(run(&mut txn, Coordination::stalled), [send(A, Control::Unblock)]);
     assert_eq!(run(&mut txn, Coordination::stalled), [send(A, Control::AwaitsClient)]);
