@@ -6,6 +6,7 @@ use crate::position::is_word;
 use crate::scope::Scope;
 use crate::select::condition;
 use clearway_ir::expr::Func;
+use clearway_ir::value::MAX_NAME;
 use clearway_ir::{Catalog, CheckConstraint, Expr, TableDef};
 use clearway_types::{SqlError, SqlResult, SqlState};
 use sqlparser::ast::{self, Spanned};
@@ -13,9 +14,6 @@ use sqlparser::tokenizer::Token;
 
 /// What the binder refuses in a condition.
 pub(crate) const CLAUSE: &str = "check constraints";
-
-/// PostgreSQL's limit on names, in bytes.
-const MAX_NAME: usize = 63;
 
 /// A CHECK constraint as declared.
 pub(crate) struct DeclaredCheck<'a> {

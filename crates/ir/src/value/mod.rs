@@ -38,7 +38,7 @@ pub fn parse_text(ty: SqlType, text: &str, zone: &Zone) -> SqlResult<Datum> {
 }
 
 /// Maximum length of a `name`, in bytes; longer text is truncated silently.
-const MAX_NAME: usize = 63;
+pub const MAX_NAME: usize = 63;
 
 /// Fits text to a string type: checks the length, and removes trailing blanks for `char(n)`.
 pub fn fit(text: &str, to: SqlType, explicit: bool) -> SqlResult<&str> {
