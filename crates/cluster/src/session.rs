@@ -108,12 +108,15 @@ pub(crate) struct Session {
     /// The number of its last call. A crash does not reset it: it stands for a number that contains
     /// the coordinator's starts.
     seq: u32,
+    /// The transaction that it repeats was undone because one ahead of it was. As in the server, it
+    /// then runs behind nobody: otherwise two transactions could discard each other for ever.
+    discarded: bool,
     pub running: Option<Running>,
 }
 
 impl Session {
     pub(crate) fn new(id: SessionId) -> Self {
-        Self { id, seq: 0, running: None }
+        Self { id, seq: 0, discarded: false, running: None }
     }
 
     /// Starts a transaction.
@@ -155,9 +158,9 @@ impl Session {
             ExclusiveAccess::IfUnlocked => false,
             ExclusiveAccess::WhenUnlocked => ROUNDS > 0,
         };
+        let one_round = plan.rounds.len() == 1 && !self.discarded;
         self.step(Step::Acquire, now, cx, out, |protocol, outgoing| {
             let partitions = &plan.partitions();
-            let one_round = plan.rounds.len() == 1;
             protocol.acquire(AccessRequest { partitions, awaits_quiet, one_round }, outgoing);
         });
     }
@@ -292,8 +295,12 @@ impl Session {
             (Step::Acquire | Step::Settle | Step::Prepare, Err(failure)) => {
                 self.abort(is_temporary(&failure), now, cx, out);
             }
-            (Step::Commit, _) => out.push(Request::Over { txn: running.txn, repeat: false }),
+            (Step::Commit, _) => {
+                self.discarded = false;
+                out.push(Request::Over { txn: running.txn, repeat: false });
+            }
             (Step::Abort { repeat }, _) => {
+                self.discarded = repeat && (self.discarded || running.protocol.is_undone());
                 running.told = true;
                 out.push(Request::Tell(Outcome::Aborted));
                 out.push(Request::Over { txn: running.txn, repeat });

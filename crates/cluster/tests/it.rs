@@ -51,6 +51,13 @@ fn many_partitions_with_two_rounds_run_under_each_scheme() {
     }
 }
 
+/// In this seed, transactions that ran behind others once more after they had been discarded
+/// discarded each other for ever.
+#[test]
+fn discarded_transactions_commit_at_last() {
+    run_well(&ClusterConfig::draw(10_551));
+}
+
 #[test]
 fn a_seed_determines_a_run() {
     for seed in [3, 12, 1_001] {
