@@ -26,7 +26,6 @@ mod participant;
 mod report;
 mod session;
 mod table;
-mod trees;
 mod world;
 
 pub use bugs::PlantedBug;

@@ -19,10 +19,10 @@
 
 use crate::bugs::PlantedBug;
 use crate::table::{Programs, TREE};
-use crate::trees::MemoryTrees;
 use clearway_coordinator::protocol::Control;
 use clearway_ir::Program;
 use clearway_ir::program::Env;
+use clearway_memtrees::{MemoryTree, MemoryTrees};
 use clearway_partition::{
     Batch, Body, Failure, FragmentOrigin, Limits, Message, Out, Outbox, Partition, Reply,
     SchemeKind, Snapshots, Stake,
@@ -144,7 +144,8 @@ impl Participant {
         keys: impl Iterator<Item = u32>,
         bug: Option<PlantedBug>,
     ) -> Self {
-        let trees = MemoryTrees::new(id, TREE);
+        let mut trees = MemoryTrees::new(id);
+        trees.trees.insert(TREE, MemoryTree::new());
         let limits = Limits { scheme, ..Limits::default() };
         let mut participant = Self {
             partition: Partition::new(trees, limits, Arc::new(Snapshots::default())),

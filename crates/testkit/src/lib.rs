@@ -8,7 +8,8 @@
 //!   `fabric` and the load generator of `remote` draw from it, and so do the tests of `env`, which
 //!   this crate depends on.
 //! - A fake of a crate's own interface is with the tests of that crate, for example the log of the
-//!   pool's tests and the trees of the partition's: this crate knows `env` only.
+//!   pool's tests: this crate knows `env` only. Trees in memory are a crate, `memtrees`, because
+//!   the simulated cluster uses them, too.
 
 #![forbid(unsafe_code)]
 

@@ -2,6 +2,7 @@
 
 use crate::trees::MemTrees;
 use clearway_buffer::{MissingPage, Pin};
+use clearway_memtrees::MemoryTrees;
 use clearway_partition::{
     Body, Failure, FragmentOrigin, Limits, Message, Opening, Out, Partition, Reply, Snapshot,
     Snapshots, Stake,
@@ -40,7 +41,7 @@ impl Paged for MemTrees {
         self.append()
     }
     fn appended(&mut self, (): &()) -> Lsn {
-        MemTrees::appended(self)
+        MemoryTrees::appended(self)
     }
     fn idle(&self) -> bool {
         self.active.is_empty()

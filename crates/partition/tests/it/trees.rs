@@ -1,16 +1,15 @@
 //! Trees in memory, on pages that are usually not resident: any access may miss one first.
 
 use clearway_buffer::MissingPage;
+use clearway_memtrees::{MemoryLog, MemoryTrees};
 use clearway_storage::{
-    Addend, Addends, Blocked, Compute, EachImage, EachUndone, Incremented, Inserted, Prior,
-    Replaced, StorageError, Trees, TxnMode, UndoLog, Visit,
+    Blocked, Compute, EachImage, EachUndone, Incremented, Inserted, Replaced, StorageError, Trees,
+    TxnMode, UndoLog, Visit,
 };
 use clearway_types::{Lsn, PageId, PartitionId, TreeId, TxnId};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::Bound;
-
-type Tree = BTreeMap<Vec<u8>, Vec<u8>>;
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::{Bound, Deref, DerefMut};
 
 /// How a tree's keys are distributed over pages, and how many of these are resident.
 #[derive(Clone, Copy)]
@@ -20,10 +19,8 @@ pub struct Paging {
 }
 
 pub struct MemTrees {
-    pub trees: BTreeMap<TreeId, Tree>,
+    inner: MemoryTrees,
     dropping: BTreeSet<TreeId>,
-    rowids: BTreeMap<TreeId, u64>,
-    lsn: u64,
     paging: Option<Paging>,
     resident: RefCell<VecDeque<PageId>>,
     pinned: Vec<PageId>,
@@ -34,47 +31,24 @@ pub struct MemTrees {
     pub corrupt: BTreeSet<TreeId>,
 }
 
-pub struct MemLog {
-    id: TxnId,
-    undo: Vec<(TreeId, Vec<u8>, Undo)>,
-}
-
-#[derive(Clone)]
-enum Undo {
-    Value(Option<Vec<u8>>),
-    Added(Addends),
-}
-
-impl MemLog {
-    fn of_key(&self, tree: TreeId, key: &[u8]) -> impl DoubleEndedIterator<Item = &Undo> {
-        self.undo.iter().filter(move |(t, k, _)| *t == tree && **k == *key).map(|(.., undo)| undo)
-    }
-
-    fn only_adds(&self, tree: TreeId, key: &[u8]) -> bool {
-        self.of_key(tree, key).all(|undo| matches!(undo, Undo::Added(_)))
+impl Deref for MemTrees {
+    type Target = MemoryTrees;
+    fn deref(&self) -> &MemoryTrees {
+        &self.inner
     }
 }
 
-impl UndoLog for MemLog {
-    fn new(id: TxnId) -> Self {
-        Self { id, undo: Vec::new() }
-    }
-    fn txn(&self) -> TxnId {
-        self.id
-    }
-    fn mark(&self) -> usize {
-        self.undo.len()
+impl DerefMut for MemTrees {
+    fn deref_mut(&mut self) -> &mut MemoryTrees {
+        &mut self.inner
     }
 }
 
 impl MemTrees {
     pub fn new(paging: Option<Paging>) -> Self {
         Self {
-            trees: BTreeMap::new(),
+            inner: MemoryTrees::new(PartitionId(0)),
             dropping: BTreeSet::new(),
-            rowids: BTreeMap::new(),
-            // Before the first record, like a log with only its header.
-            lsn: 8,
             paging,
             resident: RefCell::default(),
             pinned: Vec::new(),
@@ -82,17 +56,6 @@ impl MemTrees {
             active: BTreeSet::new(),
             corrupt: BTreeSet::new(),
         }
-    }
-
-    /// Appends a record, for example a commit record; returns its end.
-    pub fn append(&mut self) -> Lsn {
-        self.lsn += 8;
-        Lsn(self.lsn)
-    }
-
-    /// Returns the log's end.
-    pub fn appended(&self) -> Lsn {
-        Lsn(self.lsn)
     }
 
     /// Makes pages resident for the next attempt.
@@ -127,39 +90,17 @@ impl MemTrees {
         Err(Blocked::MissingPage(vec![MissingPage::Page(page)]))
     }
 
-    fn tree(&self, tree: TreeId) -> Result<&Tree, Blocked> {
-        self.trees.get(&tree).ok_or(Blocked::Failed(StorageError::NoTree(tree)))
+    /// Fails like an access to the tree if it does not exist, and then like one to its page.
+    fn find(&self, tree: TreeId, key: &[u8]) -> Result<(), Blocked> {
+        if !self.trees.contains_key(&tree) {
+            return Err(StorageError::NoTree(tree).into());
+        }
+        self.touch(tree, key)
     }
 
-    fn set(
-        &mut self,
-        log: Option<&mut MemLog>,
-        tree: TreeId,
-        key: &[u8],
-        value: Option<&[u8]>,
-    ) -> Result<Lsn, Blocked> {
-        let rows = self.trees.get_mut(&tree).ok_or(Blocked::Failed(StorageError::NoTree(tree)))?;
-        let old = match value {
-            Some(v) => rows.insert(key.to_vec(), v.to_vec()),
-            None => rows.remove(key),
-        };
-        if let Some(log) = log {
-            log.undo.push((tree, key.to_vec(), Undo::Value(old)));
-        }
-        Ok(self.append())
-    }
-
-    /// Returns the value of a key before all changes of the transaction.
-    fn before(&self, log: &MemLog, tree: TreeId, key: &[u8]) -> Result<Option<Vec<u8>>, Blocked> {
-        let mut value = self.tree(tree)?.get(key).cloned();
-        for undo in log.of_key(tree, key).rev() {
-            match (undo, &mut value) {
-                (Undo::Value(old), _) => value.clone_from(old),
-                (Undo::Added(addends), Some(value)) => assert!(addends.subtract_from(value)),
-                (Undo::Added(_), None) => panic!("an addition to an absent row"),
-            }
-        }
-        Ok(value)
+    fn change(&mut self, log: &MemoryLog, tree: TreeId, key: &[u8]) -> Result<(), Blocked> {
+        self.active.insert(log.txn());
+        self.find(tree, key)
     }
 
     fn check_readable(&self, tree: TreeId) -> Result<(), Blocked> {
@@ -171,181 +112,34 @@ impl MemTrees {
             Ok(())
         }
     }
-
-    fn has(&self, tree: TreeId, key: &[u8]) -> Result<bool, Blocked> {
-        let there = self.tree(tree)?.contains_key(key);
-        self.touch(tree, key)?;
-        Ok(there)
-    }
-}
-
-fn logged(log: &mut MemLog, mode: TxnMode) -> Option<&mut MemLog> {
-    (mode == TxnMode::Logged).then_some(log)
 }
 
 impl Trees for MemTrees {
-    type Log = MemLog;
+    type Log = MemoryLog;
     fn partition(&self) -> PartitionId {
-        PartitionId(0)
+        self.inner.partition()
     }
     fn has_tree(&self, tree: TreeId) -> bool {
-        self.trees.contains_key(&tree) && !self.dropping.contains(&tree)
+        self.inner.has_tree(tree) && !self.dropping.contains(&tree)
     }
     fn create_tree(&mut self, tree: TreeId) -> Result<(), Blocked> {
         self.touch(tree, b"root")?;
-        assert!(self.trees.insert(tree, Tree::new()).is_none());
-        Ok(())
+        self.inner.create_tree(tree)
     }
     fn drop_tree(&mut self, tree: TreeId) -> Result<bool, Blocked> {
         self.check_readable(tree)?;
         self.dropping.insert(tree);
-        if self.tree(tree)?.is_empty() {
-            self.trees.remove(&tree);
-            return Ok(true);
+        match self.trees.get_mut(&tree) {
+            Some(rows) if !rows.is_empty() => {
+                rows.pop_first();
+                Ok(false)
+            }
+            _ => self.inner.drop_tree(tree),
         }
-        self.trees.get_mut(&tree).map(Tree::pop_first);
-        Ok(false)
     }
     fn get(&self, tree: TreeId, key: &[u8], f: &mut dyn FnMut(&[u8])) -> Result<bool, Blocked> {
         self.touch(tree, key)?;
-        let value = self.tree(tree)?.get(key);
-        value.iter().for_each(|v| f(v));
-        Ok(value.is_some())
-    }
-    fn insert(
-        &mut self,
-        log: &mut MemLog,
-        mode: TxnMode,
-        tree: TreeId,
-        key: &[u8],
-        value: &[u8],
-    ) -> Result<Inserted, Blocked> {
-        self.active.insert(log.id);
-        if self.has(tree, key)? {
-            return Ok(Inserted::Exists);
-        }
-        self.set(logged(log, mode), tree, key, Some(value)).map(|_| Inserted::Ok)
-    }
-    fn update(
-        &mut self,
-        log: &mut MemLog,
-        mode: TxnMode,
-        tree: TreeId,
-        key: &[u8],
-        value: &[u8],
-    ) -> Result<bool, Blocked> {
-        self.active.insert(log.id);
-        if !self.has(tree, key)? {
-            return Ok(false);
-        }
-        self.set(logged(log, mode), tree, key, Some(value)).map(|_| true)
-    }
-    fn delete(
-        &mut self,
-        log: &mut MemLog,
-        mode: TxnMode,
-        tree: TreeId,
-        key: &[u8],
-    ) -> Result<bool, Blocked> {
-        self.active.insert(log.id);
-        if !self.has(tree, key)? {
-            return Ok(false);
-        }
-        self.set(logged(log, mode), tree, key, None).map(|_| true)
-    }
-    fn insert_autocommit(
-        &mut self,
-        tree: TreeId,
-        key: &[u8],
-        value: &[u8],
-    ) -> Result<Option<Lsn>, Blocked> {
-        if self.has(tree, key)? {
-            return Ok(None);
-        }
-        self.set(None, tree, key, Some(value)).map(Some)
-    }
-    fn update_autocommit(
-        &mut self,
-        tree: TreeId,
-        key: &[u8],
-        value: &[u8],
-    ) -> Result<Option<Lsn>, Blocked> {
-        if !self.has(tree, key)? {
-            return Ok(None);
-        }
-        self.set(None, tree, key, Some(value)).map(Some)
-    }
-    fn delete_autocommit(&mut self, tree: TreeId, key: &[u8]) -> Result<Option<Lsn>, Blocked> {
-        if !self.has(tree, key)? {
-            return Ok(None);
-        }
-        self.set(None, tree, key, None).map(Some)
-    }
-    fn commit_local(&mut self, log: MemLog) -> Lsn {
-        self.active.remove(&log.id);
-        self.append()
-    }
-    fn committed(&mut self, log: MemLog) {
-        self.active.remove(&log.id);
-    }
-    fn increment(
-        &mut self,
-        log: &mut MemLog,
-        mode: TxnMode,
-        tree: TreeId,
-        key: &[u8],
-        compute: &mut Compute<'_>,
-    ) -> Result<Incremented, Blocked> {
-        assert_eq!(mode, TxnMode::Logged);
-        self.active.insert(log.id);
-        self.touch(tree, key)?;
-        let rows = self.trees.get_mut(&tree).ok_or(Blocked::Failed(StorageError::NoTree(tree)))?;
-        let Some(value) = rows.get_mut(key) else { return Ok(Incremented::Missing) };
-        let Some(addends) = compute(value) else { return Ok(Incremented::Refused) };
-        assert!(addends.add_to(value));
-        log.undo.push((tree, key.to_vec(), Undo::Added(addends)));
-        self.append();
-        Ok(Incremented::Done(addends))
-    }
-    fn rollback(
-        &mut self,
-        log: &mut MemLog,
-        to: usize,
-        undone: &mut EachUndone<'_>,
-    ) -> Result<(), Blocked> {
-        while log.undo.len() > to {
-            let (tree, key, old) = &log.undo[log.undo.len() - 1];
-            self.check_readable(*tree)?;
-            self.touch(*tree, key)?;
-            let (tree, key, old) = (*tree, key.clone(), old.clone());
-            log.undo.pop();
-            match old {
-                Undo::Value(old) => {
-                    self.set(None, tree, &key, old.as_deref())?;
-                }
-                Undo::Added(addends) => {
-                    let value = self
-                        .trees
-                        .get_mut(&tree)
-                        .and_then(|rows| rows.get_mut(&key))
-                        .expect("it is locked");
-                    assert!(addends.subtract_from(value));
-                    self.append();
-                    undone(tree, &key, &addends);
-                }
-            }
-        }
-        Ok(())
-    }
-    fn aborted(&mut self, log: MemLog) {
-        assert!(log.undo.is_empty());
-        self.active.remove(&log.id);
-    }
-    fn next_rowid(&mut self, tree: TreeId) -> Result<u64, Blocked> {
-        self.touch(tree, b"last")?;
-        let id = self.rowids.entry(tree).or_default();
-        *id += 1;
-        Ok(*id)
+        self.inner.get(tree, key, f)
     }
     fn scan(
         &self,
@@ -355,63 +149,118 @@ impl Trees for MemTrees {
         reverse: bool,
         visit: &mut Visit<'_>,
     ) -> Result<(), Blocked> {
-        let inside = |k: &[u8]| {
-            (match from {
-                Bound::Included(b) => k >= b,
-                Bound::Excluded(b) => k > b,
-                Bound::Unbounded => true,
-            }) && match to {
-                Bound::Included(b) => k <= b,
-                Bound::Excluded(b) => k < b,
-                Bound::Unbounded => true,
+        let mut touched = Ok(());
+        self.inner.scan(tree, from, to, reverse, &mut |key, value| {
+            touched = self.touch(tree, key);
+            if touched.is_ok() { visit(key, value) } else { std::ops::ControlFlow::Break(()) }
+        })?;
+        touched
+    }
+    fn insert(
+        &mut self,
+        log: &mut MemoryLog,
+        mode: TxnMode,
+        tree: TreeId,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Inserted, Blocked> {
+        self.change(log, tree, key)?;
+        self.inner.insert(log, mode, tree, key, value)
+    }
+    fn update(
+        &mut self,
+        log: &mut MemoryLog,
+        mode: TxnMode,
+        tree: TreeId,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<bool, Blocked> {
+        self.change(log, tree, key)?;
+        self.inner.update(log, mode, tree, key, value)
+    }
+    fn increment(
+        &mut self,
+        log: &mut MemoryLog,
+        mode: TxnMode,
+        tree: TreeId,
+        key: &[u8],
+        compute: &mut Compute<'_>,
+    ) -> Result<Incremented, Blocked> {
+        assert_eq!(mode, TxnMode::Logged);
+        self.active.insert(log.txn());
+        self.touch(tree, key)?;
+        self.inner.increment(log, mode, tree, key, compute)
+    }
+    fn delete(
+        &mut self,
+        log: &mut MemoryLog,
+        mode: TxnMode,
+        tree: TreeId,
+        key: &[u8],
+    ) -> Result<bool, Blocked> {
+        self.change(log, tree, key)?;
+        self.inner.delete(log, mode, tree, key)
+    }
+    fn insert_autocommit(
+        &mut self,
+        tree: TreeId,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Option<Lsn>, Blocked> {
+        self.find(tree, key)?;
+        self.inner.insert_autocommit(tree, key, value)
+    }
+    fn update_autocommit(
+        &mut self,
+        tree: TreeId,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Option<Lsn>, Blocked> {
+        self.find(tree, key)?;
+        self.inner.update_autocommit(tree, key, value)
+    }
+    fn delete_autocommit(&mut self, tree: TreeId, key: &[u8]) -> Result<Option<Lsn>, Blocked> {
+        self.find(tree, key)?;
+        self.inner.delete_autocommit(tree, key)
+    }
+    fn next_rowid(&mut self, tree: TreeId) -> Result<u64, Blocked> {
+        self.touch(tree, b"last")?;
+        self.inner.next_rowid(tree)
+    }
+    fn commit_local(&mut self, log: MemoryLog) -> Lsn {
+        self.active.remove(&log.txn());
+        self.inner.commit_local(log)
+    }
+    fn committed(&mut self, log: MemoryLog) {
+        self.active.remove(&log.txn());
+        self.inner.committed(log);
+    }
+    fn rollback(
+        &mut self,
+        log: &mut MemoryLog,
+        to: usize,
+        undone: &mut EachUndone<'_>,
+    ) -> Result<(), Blocked> {
+        while log.mark() > to {
+            if let Some((tree, key)) = log.changed().next_back() {
+                self.check_readable(tree)?;
+                self.touch(tree, key)?;
             }
-        };
-        let mut rows: Vec<_> = self.tree(tree)?.iter().filter(|(k, _)| inside(k)).collect();
-        if reverse {
-            rows.reverse();
-        }
-        for (key, value) in rows {
-            self.touch(tree, key)?;
-            if visit(key, value).is_break() {
-                return Ok(());
-            }
+            let before_last = log.mark() - 1;
+            self.inner.rollback(log, before_last, undone)?;
         }
         Ok(())
     }
-    fn images(&self, log: &MemLog, each: &mut EachImage<'_>) -> Result<bool, Blocked> {
-        let mut befores = BTreeMap::new();
-        for (tree, key, _) in log.undo.iter().rev() {
-            self.touch(*tree, key)?;
-            if !log.only_adds(*tree, key) {
-                befores.insert((*tree, key), self.before(log, *tree, key)?);
-            }
-        }
-        befores
-            .iter()
-            .for_each(|((tree, key), before)| each(*tree, key, Prior::Value(before.as_deref())));
-        for (tree, key, undo) in &log.undo {
-            if let (Undo::Added(addends), true) = (undo, log.only_adds(*tree, key)) {
-                each(*tree, key, Prior::Added(addends));
-            }
-        }
-        Ok(true)
+    fn aborted(&mut self, log: MemoryLog) {
+        self.active.remove(&log.txn());
+        self.inner.aborted(log);
     }
-    fn replaced(&self, log: &MemLog, tree: TreeId, key: &[u8]) -> Result<Replaced, Blocked> {
+    fn images(&self, log: &MemoryLog, each: &mut EachImage<'_>) -> Result<bool, Blocked> {
+        log.changed().rev().try_for_each(|(tree, key)| self.touch(tree, key))?;
+        self.inner.images(log, each)
+    }
+    fn replaced(&self, log: &MemoryLog, tree: TreeId, key: &[u8]) -> Result<Replaced, Blocked> {
         self.touch(tree, key)?;
-        if log.of_key(tree, key).next().is_none() {
-            return Ok(Replaced::Nothing);
-        }
-        if !log.only_adds(tree, key) {
-            return Ok(Replaced::Value(self.before(log, tree, key)?.map(Into::into)));
-        }
-        let mut sums = BTreeMap::<u16, Addend>::new();
-        for undo in log.of_key(tree, key) {
-            let Undo::Added(addends) = undo else { continue };
-            for addend in addends.iter() {
-                let sum = sums.entry(addend.offset).or_insert(Addend { delta: 0, ..addend });
-                sum.delta = sum.delta.wrapping_add(addend.delta);
-            }
-        }
-        Ok(Replaced::Added(sums.into_values().collect()))
+        self.inner.replaced(log, tree, key)
     }
 }

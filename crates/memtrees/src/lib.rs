@@ -1,4 +1,7 @@
-//! A partition's trees in memory. No access misses a page.
+//! A partition's trees in memory: for tests, and for the simulated cluster. No access misses a
+//! page, and nothing outlives the process.
+
+#![forbid(unsafe_code)]
 
 use clearway_storage::{
     Addend, Addends, Blocked, Compute, EachImage, EachUndone, Incremented, Inserted, Prior,
@@ -8,24 +11,28 @@ use clearway_types::{Lsn, PartitionId, TreeId, TxnId};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-type Tree = BTreeMap<Box<[u8]>, Box<[u8]>>;
+/// The values of a tree, by key.
+pub type MemoryTree = BTreeMap<Box<[u8]>, Box<[u8]>>;
 
 /// A partition's trees.
+#[derive(Debug)]
 pub struct MemoryTrees {
     partition: PartitionId,
-    trees: BTreeMap<TreeId, Tree>,
+    /// The trees.
+    pub trees: BTreeMap<TreeId, MemoryTree>,
     rowids: BTreeMap<TreeId, u64>,
     /// The end of the last record.
     lsn: Lsn,
 }
 
 /// The undo of a transaction.
+#[derive(Debug)]
 pub struct MemoryLog {
     txn: TxnId,
     undo: Vec<(TreeId, Box<[u8]>, Undo)>,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 enum Undo {
     /// The value before.
     Value(Option<Box<[u8]>>),
@@ -33,6 +40,11 @@ enum Undo {
 }
 
 impl MemoryLog {
+    /// Returns the tree and key of each change, oldest first.
+    pub fn changed(&self) -> impl DoubleEndedIterator<Item = (TreeId, &[u8])> {
+        self.undo.iter().map(|(tree, key, _)| (*tree, &**key))
+    }
+
     fn of_key(&self, tree: TreeId, key: &[u8]) -> impl DoubleEndedIterator<Item = &Undo> {
         self.undo.iter().filter(move |(t, k, _)| *t == tree && **k == *key).map(|(.., undo)| undo)
     }
@@ -55,11 +67,15 @@ impl UndoLog for MemoryLog {
 }
 
 impl MemoryTrees {
-    /// Creates the trees of a partition, with one empty tree.
-    pub fn new(partition: PartitionId, tree: TreeId) -> Self {
-        let trees = BTreeMap::from([(tree, Tree::new())]);
+    /// Creates a partition without trees.
+    pub fn new(partition: PartitionId) -> Self {
         // Before the first record, like a log with only its header.
-        Self { partition, trees, rowids: BTreeMap::new(), lsn: Lsn(8) }
+        Self { partition, trees: BTreeMap::new(), rowids: BTreeMap::new(), lsn: Lsn(8) }
+    }
+
+    /// Returns the log's end.
+    pub fn appended(&self) -> Lsn {
+        self.lsn
     }
 
     /// Appends a record, for example a commit record; returns its end.
@@ -68,11 +84,11 @@ impl MemoryTrees {
         self.lsn
     }
 
-    fn tree(&self, tree: TreeId) -> Result<&Tree, Blocked> {
+    fn tree(&self, tree: TreeId) -> Result<&MemoryTree, Blocked> {
         self.trees.get(&tree).ok_or(Blocked::Failed(StorageError::NoTree(tree)))
     }
 
-    fn tree_mut(&mut self, tree: TreeId) -> Result<&mut Tree, Blocked> {
+    fn tree_mut(&mut self, tree: TreeId) -> Result<&mut MemoryTree, Blocked> {
         self.trees.get_mut(&tree).ok_or(Blocked::Failed(StorageError::NoTree(tree)))
     }
 
@@ -144,7 +160,7 @@ impl Trees for MemoryTrees {
         self.trees.contains_key(&tree)
     }
     fn create_tree(&mut self, tree: TreeId) -> Result<(), Blocked> {
-        self.trees.insert(tree, Tree::new());
+        assert!(self.trees.insert(tree, MemoryTree::new()).is_none(), "{tree} exists");
         Ok(())
     }
     fn drop_tree(&mut self, tree: TreeId) -> Result<bool, Blocked> {
@@ -342,7 +358,8 @@ mod tests {
 
     #[test]
     fn rollback_restores_what_was_there() {
-        let mut trees = MemoryTrees::new(PartitionId(0), TREE);
+        let mut trees = MemoryTrees::new(PartitionId(0));
+        trees.create_tree(TREE).unwrap();
         trees.insert_autocommit(TREE, b"a", b"1").unwrap().unwrap();
         let mut log = MemoryLog::new(TxnId(1));
         assert!(trees.update(&mut log, TxnMode::Logged, TREE, b"a", b"2").unwrap());
@@ -357,7 +374,8 @@ mod tests {
 
     #[test]
     fn scans_respect_their_bounds() {
-        let mut trees = MemoryTrees::new(PartitionId(0), TREE);
+        let mut trees = MemoryTrees::new(PartitionId(0));
+        trees.create_tree(TREE).unwrap();
         for key in [b"a", b"b", b"c"] {
             trees.insert_autocommit(TREE, key, b"").unwrap();
         }
