@@ -109,7 +109,8 @@ pub(crate) struct Session {
     /// the coordinator's starts.
     seq: u32,
     /// The transaction that it repeats was undone because one ahead of it was. As in the server, it
-    /// then runs behind nobody: otherwise two transactions could discard each other for ever.
+    /// is repeated without speculation. Otherwise two transactions could discard each other
+    /// forever.
     discarded: bool,
     pub running: Option<Running>,
 }

@@ -51,8 +51,8 @@ fn many_partitions_with_two_rounds_run_under_each_scheme() {
     }
 }
 
-/// In this seed, transactions that ran behind others once more after they had been discarded
-/// discarded each other for ever.
+/// In this seed, discarded transactions that were repeated with speculation discarded each other
+/// forever.
 #[test]
 fn discarded_transactions_commit_at_last() {
     run_well(&ClusterConfig::draw(10_551));
