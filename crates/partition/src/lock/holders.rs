@@ -20,10 +20,17 @@ pub(super) struct Holders {
     /// For the views only; no decision depends on it.
     learned: bool,
     txns: Few<TxnId>,
-    /// Transactions that hold only [`Mode::KeyShared`]; few keys have any.
-    key_shared: BTreeSet<TxnId>,
     /// That of all additions to the row since `txns` was last empty.
     spread: Spread,
+    rare: Option<Box<Rare>>,
+}
+
+/// The state that few keys have. It is boxed because a scope's map moves its keys when others come
+/// and go: in line it would be moved with each.
+#[derive(Debug, Default)]
+struct Rare {
+    /// Transactions that hold only [`Mode::KeyShared`].
+    key_shared: BTreeSet<TxnId>,
     /// The retired members of `txns`, in the order of their changes ([`super::retired`]).
     chain: Vec<TxnId>,
 }
@@ -34,9 +41,8 @@ impl Default for Holders {
             mode: Mode::Shared,
             learned: false,
             txns: Few::default(),
-            key_shared: BTreeSet::new(),
             spread: Spread::default(),
-            chain: Vec::new(),
+            rare: None,
         }
     }
 }
@@ -44,7 +50,17 @@ impl Default for Holders {
 impl Holders {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.txns.is_empty() && self.key_shared.is_empty()
+        self.txns.is_empty() && self.key_shared().next().is_none()
+    }
+
+    #[inline]
+    fn key_shared(&self) -> impl Iterator<Item = TxnId> {
+        self.rare.iter().flat_map(|rare| rare.key_shared.iter().copied())
+    }
+
+    #[inline]
+    fn chain(&self) -> &[TxnId] {
+        self.rare.as_ref().map_or(&[], |rare| &rare.chain)
     }
 
     /// Returns the mode in which the transaction holds the key.
@@ -53,14 +69,15 @@ impl Holders {
         if self.txns.contains(&txn) {
             return Some(self.mode);
         }
-        self.key_shared.contains(&txn).then_some(Mode::KeyShared)
+        let rare = self.rare.as_ref()?;
+        rare.key_shared.contains(&txn).then_some(Mode::KeyShared)
     }
 
     /// Returns true if `is` holds for any transaction that holds the key in a mode that conflicts
     /// with `mode`.
     #[inline]
     pub(super) fn any_against(&self, mode: Mode, mut is: impl FnMut(TxnId) -> bool) -> bool {
-        if mode == Mode::Behind && !self.chain.is_empty() {
+        if mode == Mode::Behind && self.has_chain() {
             return self.against_newcomer().any(is);
         }
         let shared = self.mode == Mode::Increment && canary::on(Bug::SharedIncrement);
@@ -72,7 +89,7 @@ impl Holders {
         }
         mode.conflicts() & Mode::KeyShared.bit() != 0
             && !canary::on(Bug::ForgottenKeyShare)
-            && self.key_shared.iter().any(|txn| is(*txn))
+            && self.key_shared().any(is)
     }
 
     /// Returns the maximum change of the row's integers by the time all holders of
@@ -90,13 +107,13 @@ impl Holders {
 
     /// Returns the number of holders in any mode.
     pub(super) fn len(&self) -> usize {
-        self.txns.len() + self.key_shared.len()
+        self.txns.len() + self.rare.as_ref().map_or(0, |rare| rare.key_shared.len())
     }
 
     /// Returns the strongest mode in which the key is held.
     pub(super) fn mode(&self) -> Option<Mode> {
         if self.txns.is_empty() {
-            return (!self.key_shared.is_empty()).then_some(Mode::KeyShared);
+            return self.key_shared().next().map(|_| Mode::KeyShared);
         }
         Some(self.mode)
     }
@@ -121,21 +138,22 @@ impl Holders {
     #[inline]
     pub(super) fn insert(&mut self, txn: TxnId, mode: Mode) -> bool {
         if mode == Mode::KeyShared {
-            return !self.txns.contains(&txn) && self.key_shared.insert(txn);
+            let held = self.txns.contains(&txn);
+            return !held && self.rare.get_or_insert_default().key_shared.insert(txn);
         }
         if self.txns.is_empty() || mode.rank() > self.mode.rank() {
             self.mode = if mode == Mode::Behind { Mode::NoKeyExclusive } else { mode };
         }
-        let had_key = self.key_shared.remove(&txn);
+        let had_key = self.rare.as_mut().is_some_and(|rare| rare.key_shared.remove(&txn));
         self.txns.insert(txn) && !had_key
     }
 
     #[inline]
     pub(super) fn remove(&mut self, txn: TxnId) {
         self.txns.remove(&txn);
-        self.key_shared.remove(&txn);
-        if !self.chain.is_empty() {
-            self.unretire(txn);
+        if let Some(rare) = &mut self.rare {
+            rare.key_shared.remove(&txn);
+            rare.chain.retain(|retired| *retired != txn);
         }
         if self.txns.is_empty() {
             (self.spread, self.learned) = (Spread::default(), false);
@@ -152,47 +170,50 @@ impl Holders {
     pub(super) fn retire(&mut self, txn: TxnId) -> bool {
         let may = self.mode == Mode::NoKeyExclusive
             && self.txns.contains(&txn)
-            && self.chain.len() < CHAIN;
-        if !may || self.chain.contains(&txn) {
+            && self.chain().len() < CHAIN;
+        if !may || self.is_retired(txn) {
             return false;
         }
-        self.chain.push(txn);
+        self.rare.get_or_insert_default().chain.push(txn);
         true
     }
 
     pub(super) fn unretire(&mut self, txn: TxnId) {
-        self.chain.retain(|retired| *retired != txn);
+        if let Some(rare) = &mut self.rare {
+            rare.chain.retain(|retired| *retired != txn);
+        }
     }
 
     pub(super) fn is_retired(&self, txn: TxnId) -> bool {
-        self.chain.contains(&txn)
+        self.chain().contains(&txn)
     }
 
+    #[inline]
     pub(super) fn has_chain(&self) -> bool {
-        !self.chain.is_empty()
+        !self.chain().is_empty()
     }
 
     /// Returns the transactions that prevent a newcomer from going behind the chain: the holder
     /// that is not retired, and the whole chain if it is full.
     fn against_newcomer(&self) -> impl Iterator<Item = TxnId> {
-        let full = self.chain.len() >= CHAIN;
-        let chain = if full { &*self.chain } else { &[] };
+        let full = self.chain().len() >= CHAIN;
+        let chain = if full { self.chain() } else { &[] };
         chain.iter().copied().chain(self.last())
     }
 
     /// Returns the holder that is not retired.
     fn last(&self) -> Option<TxnId> {
-        self.txns.iter().find(|txn| !self.chain.contains(txn)).copied()
+        self.txns.iter().find(|txn| !self.chain().contains(txn)).copied()
     }
 
     /// Returns all exclusive holders of the row, in the order of their changes.
     pub(super) fn in_order(&self) -> impl Iterator<Item = TxnId> {
-        self.chain.iter().copied().chain(self.last())
+        self.chain().iter().copied().chain(self.last())
     }
 
     /// Returns the holders that this one is behind.
     pub(super) fn ahead_of(&self, txn: TxnId) -> impl Iterator<Item = TxnId> {
-        self.chain.iter().copied().take_while(move |retired| *retired != txn)
+        self.chain().iter().copied().take_while(move |retired| *retired != txn)
     }
 
     /// Returns the holders behind a retired one.
