@@ -99,14 +99,18 @@ fn check_sizes(core: &Core, key: &[u8], len: usize) -> Result<(), StorageError> 
     Ok(())
 }
 
-/// Returns the lengths of the common prefix, and of the common suffix of the rest.
+/// Returns the lengths of the common prefix, and of the common suffix of the rest. Compares words
+/// of 8 bytes first.
 fn common(a: &[u8], b: &[u8]) -> (usize, usize) {
-    let words = a.chunks_exact(8).zip(b.chunks_exact(8)).take_while(|(x, y)| x == y).count() * 8;
-    let front = words + a[words..].iter().zip(&b[words..]).take_while(|(x, y)| x == y).count();
+    let (words, _) = a.as_chunks::<8>();
+    let same = words.iter().zip(b.as_chunks::<8>().0).take_while(|(x, y)| x == y).count() * 8;
+    let front = same + a[same..].iter().zip(&b[same..]).take_while(|(x, y)| x == y).count();
     let (a, b) = (&a[front..], &b[front..]);
-    let words = a.rchunks_exact(8).zip(b.rchunks_exact(8)).take_while(|(x, y)| x == y).count() * 8;
-    let (a, b) = (&a[..a.len() - words], &b[..b.len() - words]);
-    let end = words + a.iter().rev().zip(b.iter().rev()).take_while(|(x, y)| x == y).count();
+    let (_, words) = a.as_rchunks::<8>();
+    let pairs = words.iter().rev().zip(b.as_rchunks::<8>().1.iter().rev());
+    let same = pairs.take_while(|(x, y)| x == y).count() * 8;
+    let (a, b) = (&a[..a.len() - same], &b[..b.len() - same]);
+    let end = same + a.iter().rev().zip(b.iter().rev()).take_while(|(x, y)| x == y).count();
     (front, end)
 }
 
@@ -535,4 +539,27 @@ pub(crate) fn emptied(
         pages.push(parent);
     }
     Ok(Some(Emptied { survivor: tree.root, slot: None, pages }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::common;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Few byte values and shared parts, so that prefix and suffix have all lengths, and may
+        /// overlap.
+        #[test]
+        fn common_parts_are_those_found_byte_by_byte(
+            front in prop::collection::vec(0_u8..2, 0..40),
+            a in prop::collection::vec(0_u8..2, 0..12),
+            b in prop::collection::vec(0_u8..2, 0..12),
+            end in prop::collection::vec(0_u8..2, 0..40),
+        ) {
+            let (a, b) = ([&*front, &a, &end].concat(), [&*front, &b, &end].concat());
+            let prefix = a.iter().zip(&b).take_while(|(x, y)| x == y).count();
+            let rest = a[prefix..].iter().rev().zip(b[prefix..].iter().rev());
+            prop_assert_eq!(common(&a, &b), (prefix, rest.take_while(|(x, y)| x == y).count()));
+        }
+    }
 }
