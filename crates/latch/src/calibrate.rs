@@ -12,7 +12,14 @@
 //! than twice the cost of the best decision (Karlin and others, "Competitive Randomized Algorithms
 //! for Nonuniform Problems", SODA 1990). The alternative is to give the core to another thread. The
 //! limit is therefore the time to yield a core and get it back, divided by the length of one pause,
-//! which differs tenfold between chips of one architecture.
+//! which differs tenfold between chips of one architecture. Two bounds hold:
+//!
+//! - *At most 1.1 us.* [`crate::ParkLatch`] treats sections as long, and yields, if many waits
+//!   outlast the limit. Some virtual machines need 2.7 us to yield a core and regain it. With that
+//!   limit, sections of 2 us count as short, and the threads that spin for them keep the cores from
+//!   woken threads.
+//! - *At least one pause of each kind.* A waiter that gives up during the long pause misses that
+//!   the latch has become free, and sleeps.
 //!
 //! The wake-up time of a sleeper is not a usable measure: it is 0.8 us with its waker on the same
 //! core, 25 us with an idle core that must wake up first, and which of the two is measured is
@@ -35,7 +42,9 @@ const CHUNK: u32 = 64;
 const TRIPS: u32 = 100;
 /// The time of that where it cannot be measured: the value of a server processor of 2020.
 const DEFAULT_TRIP_NS: f64 = 1100.0;
-/// The minimum and maximum number of spins.
+/// The maximum time of a spin: with it sections of 2 us count as long.
+const LONGEST_SPIN_NS: f64 = 1100.0;
+/// The minimum and maximum number of spins, whatever was measured.
 const SPINS: std::ops::RangeInclusive<u32> = 10..=1000;
 
 /// The measurements of one candidate.
@@ -60,7 +69,8 @@ pub struct Calibration {
     pub pause_ns: f64,
     /// Nanoseconds from a thread's yielding its core to another thread until it gets the core back.
     pub yield_ns: f64,
-    /// Spins before a thread yields or sleeps.
+    /// Spins before a thread yields or sleeps: as long as `yield_ns`, within the bounds that the
+    /// module names.
     pub spin_limit: u32,
     /// The duration of the whole calibration.
     pub took: Duration,
@@ -113,9 +123,15 @@ pub fn calibrate() -> Calibration {
         .map_or(Choice::Cas, |s| s.choice);
     let pause_ns = alone(SLICE, hint::spin_loop);
     let yield_ns = there_and_back().unwrap_or(DEFAULT_TRIP_NS);
-    let spins = (yield_ns / pause_ns.max(0.1)) as u32;
-    let spin_limit = spins.clamp(*SPINS.start(), *SPINS.end());
+    let spin_limit = spins(yield_ns, pause_ns);
     Calibration { samples, choice, pause_ns, yield_ns, spin_limit, took: began.elapsed() }
+}
+
+/// Returns the spins before a thread yields or sleeps, where a core is yielded and regained in
+/// `yield_ns` nanoseconds and a pause takes `pause_ns`.
+fn spins(yield_ns: f64, pause_ns: f64) -> u32 {
+    let in_time = (yield_ns.min(LONGEST_SPIN_NS) / pause_ns.max(0.1)) as u32;
+    in_time.max(park::pauses_of_three_reads(pause_ns)).clamp(*SPINS.start(), *SPINS.end())
 }
 
 fn measure<A: Acquisition>(slice: Duration) -> (f64, f64) {
@@ -262,6 +278,26 @@ impl Core {
 mod tests {
     use super::*;
     use crate::choice::chosen;
+
+    #[test]
+    fn a_spin_takes_as_long_as_a_yield_within_bounds() {
+        assert_eq!(spins(1100.0, 25.0), 44, "an Intel Xeon");
+        assert_eq!(spins(2670.0, 24.6), 44, "a virtual machine on an AMD EPYC: the upper bound");
+        assert_eq!(spins(1000.0, 25.0), 40);
+        assert_eq!(spins(1000.0, 2.5), 400, "short pauses");
+        assert_eq!(spins(300.0, 25.0), 4 + 32 + 1, "a fast yield: one read of each kind");
+        assert_eq!(spins(300.0, 56.0), 2 + 14 + 1);
+    }
+
+    #[test]
+    fn spins_are_bounded_for_any_measurement() {
+        for yield_ns in [0.0, 1.0, 1e3, 1e12, f64::INFINITY, f64::NAN] {
+            for pause_ns in [0.0, 0.1, 1.0, 25.0, 1e6, f64::INFINITY, f64::NAN] {
+                let spins = spins(yield_ns, pause_ns);
+                assert!(SPINS.contains(&spins), "{yield_ns} {pause_ns} {spins}");
+            }
+        }
+    }
 
     #[test]
     fn slice_without_a_core_is_still_measured() {

@@ -30,8 +30,9 @@
 //! - From then on it reads every [`INSIST_NS`], since longer pauses would only make the longest
 //!   waits longer.
 //!
-//! [`spin_limit`] pauses take as long as giving the core to another thread and getting it back
-//! ([`crate::calibrate`]).
+//! [`spin_limit`] pauses take as long as giving the core to another thread and getting it back,
+//! within bounds ([`crate::calibrate`]): at least one pause of each of the three kinds, and less
+//! than a section that should count as long.
 //!
 //! If most waits end within these, sections are short, and a waiter spins for as long once more. If
 //! it still does not have the latch, the holder has lost its core, and the waiter sleeps: yielding
@@ -94,6 +95,12 @@ static PAUSES: [std::sync::atomic::AtomicU32; 3] = [
 const fn pauses(ns: f64, pause_ns: f64) -> u32 {
     let rounded = (ns / pause_ns.max(0.2) + 0.5) as u32;
     if rounded == 0 { 1 } else { rounded }
+}
+
+/// Returns how many pauses of `pause_ns` nanoseconds there are from the first read of a held latch
+/// to the fourth, the first that follows an [`INSIST_NS`].
+pub(crate) const fn pauses_of_three_reads(pause_ns: f64) -> u32 {
+    pauses(SHORT_NS, pause_ns) + pauses(PEACE_NS, pause_ns) + pauses(INSIST_NS, pause_ns)
 }
 
 /// Sets, for the whole process, how many nanoseconds one pause of this processor takes. That

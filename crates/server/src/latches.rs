@@ -42,7 +42,8 @@ impl FromStr for LatchChoice {
 /// are held briefly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LatchSpins {
-    /// As long as it takes to yield the core to another thread and get it back, as measured here.
+    /// As long as it takes to yield the core to another thread and get it back, as measured here,
+    /// within bounds.
     #[default]
     Auto,
     /// This number of spins.
