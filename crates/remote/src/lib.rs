@@ -113,12 +113,14 @@ pub mod ycsb;
 pub use client::RowClient;
 pub use error::RemoteError;
 pub use lease::LeaseWatch;
-pub use mailbox::Mailbox;
+pub use mailbox::{MAX_PLACES, Mailbox};
 pub use messages::{
     FabricLink, Incoming, Link, MessageServer, MessageWorker, TcpLink, message_words,
 };
 pub use mode::{HOLDERS, LockKind, Mode, Protocol, StartTimestamp};
 pub use stats::{AbortCause, Phase, PhaseCount, RemoteStats};
-pub use store::{PROBES, StoreAnswer, StoreEvent, StoreKey, StoreLayout, StoreStats, StoreWorker};
+pub use store::{
+    PROBES, StoreAnswer, StoreContents, StoreEvent, StoreKey, StoreLayout, StoreStats, StoreWorker,
+};
 pub use table::{Buckets, LogLayout, Owner, RowId, Table};
 pub use worker::{RowWorker, TxnHandle, WorkerEvent, WorkerLimits};

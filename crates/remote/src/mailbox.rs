@@ -36,7 +36,7 @@ use clearway_fabric::{FabricNode, FabricWorker, QueueId, Region, RegionKey, Remo
 use std::collections::BTreeMap;
 
 /// Maximum number of concurrent accesses of a worker with a mailbox.
-pub(crate) const MAX_PLACES: usize = 1 << NAME_SHIFT;
+pub const MAX_PLACES: usize = 1 << NAME_SHIFT;
 
 /// A place in a line: the last one is the row's lock word. Never 0, see [`StartTimestamp`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

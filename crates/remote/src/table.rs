@@ -2,7 +2,7 @@
 
 use crate::mode::{NAME_SHIFT, is_exclusive};
 use crate::{Mode, StartTimestamp};
-use clearway_fabric::{RegionKey, RemoteAddr, WorkerAddr};
+use clearway_fabric::{Region, RegionKey, RemoteAddr, WorkerAddr};
 
 /// A row, identified by its owner and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -82,6 +82,31 @@ impl Table {
     /// Returns the words of the longest payload.
     pub fn longest_payload(&self) -> usize {
         self.payload_words.max(self.buckets.payload_words)
+    }
+
+    /// Writes a row's payload into its owner's region. Only before any worker uses the table.
+    ///
+    /// # Panics
+    /// Panics if there is no such row, or if the payload has a different length.
+    pub fn write_payload(&self, region: &dyn Region, row: u32, payload: &[u64]) {
+        let row = RowId { owner: 0, index: row };
+        assert_eq!(payload.len(), self.payload_words_of(row));
+        let first = self.word(row, self.mode.header_words()).word as usize;
+        (first..).zip(payload).for_each(|(word, value)| region.store(word, *value));
+    }
+
+    /// Reads the metadata and the payload of a row from its owner's region. Only while no worker
+    /// uses the table.
+    ///
+    /// # Panics
+    /// Panics if there is no such row.
+    pub fn read_row(&self, region: &dyn Region, row: u32) -> (Vec<u64>, Vec<u64>) {
+        let row = RowId { owner: 0, index: row };
+        let (first, header) = (self.word(row, 0).word as usize, self.mode.header_words());
+        let words = header + self.payload_words_of(row);
+        let mut words: Vec<u64> = (first..first + words).map(|word| region.load(word)).collect();
+        let payload = words.split_off(header);
+        (words, payload)
     }
 
     /// Returns the words of each owner's region, including buckets, log and leases.

@@ -64,6 +64,15 @@ impl<L: Link> MessageServer<L> {
         &self.payloads[self.place(row)]
     }
 
+    /// Sets a row's payload. Only for a server that has not been polled.
+    ///
+    /// # Panics
+    /// Panics if there is no such row, or if the payload has a different length.
+    pub fn set_payload(&mut self, row: u32, payload: &[u64]) {
+        let place = self.place(row);
+        self.payloads[place].copy_from_slice(payload);
+    }
+
     /// Returns the range of a row's payload.
     fn place(&self, row: u32) -> Range<usize> {
         let (in_table, behind) =

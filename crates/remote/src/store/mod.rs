@@ -27,9 +27,11 @@
 //! twice.
 
 mod cache;
+mod contents;
 mod layout;
 mod steps;
 
+pub use contents::StoreContents;
 pub use layout::{PROBES, StoreKey, StoreLayout};
 
 use crate::traps::Planted;
@@ -180,6 +182,16 @@ impl<R: RowClient> StoreWorker<R> {
     /// Returns how rows were located.
     pub fn stats(&self) -> &StoreStats {
         &self.stats
+    }
+
+    /// Caches the location of a key. A wrong location costs verbs, but no wrong answer.
+    ///
+    /// # Panics
+    /// Panics if the table has no such row.
+    pub fn learn(&mut self, key: StoreKey, row: RowId) {
+        let table = self.rows.table();
+        assert!((row.owner as usize) < table.owners.len() && row.index < table.rows);
+        self.cache.insert(key, row);
     }
 
     /// Starts a transaction. Returns `None` if the limit of transactions is reached.

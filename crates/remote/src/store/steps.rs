@@ -5,7 +5,7 @@ use crate::traps::Trap;
 use crate::{RemoteError, RowClient, RowId, TxnHandle, WorkerEvent};
 
 /// Bit 0 of a bucket's word 0: keys of this bucket may be in the next bucket.
-const OVERFLOWED: u64 = 1;
+pub(super) const OVERFLOWED: u64 = 1;
 
 impl<R: RowClient> StoreWorker<R> {
     pub(super) fn start_call(
@@ -263,6 +263,6 @@ impl<R: RowClient> StoreWorker<R> {
 }
 
 /// Returns the number of the entry with this key.
-fn entry_of(words: &[u64], key: u64) -> Option<usize> {
+pub(super) fn entry_of(words: &[u64], key: u64) -> Option<usize> {
     words[1..].iter().position(|found| *found == key)
 }

@@ -5,8 +5,8 @@ use super::runner::{Found, Setup};
 use super::store_runner::run;
 use crate::traps::Trap;
 use crate::{
-    Mode, Owner, RowClient, RowWorker, StoreAnswer, StoreEvent, StoreKey, StoreLayout, StoreStats,
-    StoreWorker,
+    Mode, Owner, RowClient, RowWorker, StoreAnswer, StoreContents, StoreEvent, StoreKey,
+    StoreLayout, StoreStats, StoreWorker,
 };
 use clearway_fabric::sim::{Network, SimConfig, SimRegion, SimWorker};
 use clearway_fabric::{Fabric, Region, WorkerAddr};
@@ -69,8 +69,9 @@ fn trusted_bucket_is_caught() {
 
 /// Two workers of one store, used in turn.
 struct Pair {
+    layout: StoreLayout,
     network: Network,
-    _region: SimRegion,
+    region: SimRegion,
     stores: Vec<StoreWorker<RowWorker<'static, SimWorker>>>,
 }
 
@@ -92,7 +93,7 @@ impl Pair {
                 16,
             )
         };
-        Self { stores: vec![store(0), store(1)], network, _region: region }
+        Self { stores: vec![store(0), store(1)], network, region, layout }
     }
 
     fn wait(&mut self, store: usize) -> StoreEvent {
@@ -236,4 +237,38 @@ fn key_that_was_read_can_be_put() {
         assert_eq!(pair.wait(0), StoreEvent::Committed(txn));
         assert_eq!(pair.one(1, 1, "get"), (StoreAnswer::Present, 9));
     }
+}
+
+/// Keys hash to 3 buckets of 2 entries, so that buckets overflow and the last keys find no room.
+#[test]
+fn contents_are_where_inserts_put_them() {
+    let new = || Pair::new(Mode::PUBLISHED[0], 3, 2);
+    let (mut inserted, mut filled) = (new(), new());
+    let table = filled.stores[0].rows().table().clone();
+    let mut contents = StoreContents::new(filled.layout, 1);
+    let mut places = Vec::new();
+    for number in 1..=8 {
+        let key = StoreKey::new(number).unwrap();
+        let place = contents.add(key);
+        let expected = if place.is_some() { StoreAnswer::Absent } else { StoreAnswer::NoRoom };
+        assert_eq!((inserted.one(0, number, "insert").0, contents.owner(key)), (expected, 0));
+        places.extend(place.map(|row| (key, row)));
+    }
+    assert_eq!(places.len(), 6);
+    for (row, payload) in contents.payloads(0) {
+        table.write_payload(&filled.region, row, &payload);
+    }
+    for row in 0..table.rows {
+        let key = |pair: &Pair| table.read_row(&pair.region, row).1[0];
+        assert_eq!(key(&inserted), key(&filled), "row {row}");
+    }
+    places.iter().for_each(|(key, row)| filled.stores[0].learn(*key, *row));
+    for number in 1..=8 {
+        let found = [0, 1].map(|store| filled.one(store, number, "get"));
+        let expected = inserted.one(1, number, "get").0;
+        assert_eq!(found, [(expected, 0); 2], "key {number}");
+    }
+    assert_eq!((filled.stats(0).cached, filled.stats(0).stale), (6, 0));
+    assert_eq!(filled.one(0, 1, "delete").0, StoreAnswer::Present);
+    assert_eq!(filled.one(1, 1, "insert"), (StoreAnswer::Absent, 101));
 }
