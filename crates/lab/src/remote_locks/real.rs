@@ -222,7 +222,9 @@ pub fn run(task: &Task) -> Res<Findings> {
              a time slice, which dominates the aborts of hot rows. The source has a core for each \
              worker."
                 .into(),
-            "Two-sided and TCP use no index; one-sided runs have cached locations of rows.".into(),
+            "All transports access a key store with cached locations of keys. The source's two-sided \
+             and TCP owners look up the row themselves."
+                .into(),
         ],
         bars: bars(&grid, thetas),
     })
@@ -241,7 +243,7 @@ fn configuration(task: &Task) -> crate::result::Configuration {
     let settings = [
         ("nodes", format!("{NODES} processes, each with {TRANSACTIONS} concurrent transactions")),
         ("operations", "10 per transaction, half of them updates".to_owned()),
-        ("rows of a node", rows.to_string()),
+        ("keys of a node", rows.to_string()),
         ("milliseconds", time(task).as_millis().to_string()),
         ("repetitions", task.repetitions().to_string()),
     ];

@@ -1,16 +1,22 @@
 //! The command line.
 
-use clearway_remote::ycsb::{Plans, Transport};
-use clearway_remote::{LockKind, Mode, Protocol, WorkerLimits};
+use clearway_remote::ycsb::{PAYLOAD_WORDS, Plans, Transport};
+use clearway_remote::{LockKind, MAX_PLACES, Mode, Protocol, StoreLayout, WorkerLimits};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+/// Keys of one bucket of the index.
+const BUCKET_KEYS: u32 = 8;
+
 /// The options of a process.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// Owns no keys and serves nobody.
+    pub is_client: bool,
     pub node: u32,
     pub nodes: u32,
+    pub clients: u32,
     pub transport: Transport,
     pub mode: Mode,
     pub rows: u32,
@@ -18,7 +24,8 @@ pub struct Options {
     pub theta: f64,
     pub writes: f64,
     pub transactions: usize,
-    pub read_index: bool,
+    /// Key locations that the process caches; `None` for all.
+    pub cached: Option<usize>,
     pub latency: Duration,
     pub seed: u64,
     pub segment: Option<PathBuf>,
@@ -31,12 +38,16 @@ impl Options {
     /// Returns a message about the first invalid argument.
     pub fn parse(args: &[String]) -> Result<Self, String> {
         let [command, flags @ ..] = args else { return Err("missing command".into()) };
-        if command != "serve" {
-            return Err(format!("unknown command `{command}`"));
-        }
+        let is_client = match command.as_str() {
+            "serve" => false,
+            "client" => true,
+            _ => return Err(format!("unknown command `{command}`")),
+        };
         let mut options = Self {
+            is_client,
             node: u32::MAX,
             nodes: 4,
+            clients: 0,
             transport: Transport::OneSided,
             mode: Mode { protocol: Protocol::NoWait, kind: LockKind::Shared },
             rows: 100_000,
@@ -44,7 +55,7 @@ impl Options {
             theta: 0.0,
             writes: 0.5,
             transactions: 4,
-            read_index: false,
+            cached: None,
             latency: Duration::ZERO,
             seed: 1,
             segment: None,
@@ -62,12 +73,13 @@ impl Options {
         match flag {
             "--node" => self.node = number(flag, value)?,
             "--nodes" => self.nodes = number(flag, value)?,
+            "--clients" => self.clients = number(flag, value)?,
             "--rows" => self.rows = number(flag, value)?,
             "--operations" => self.operations = number(flag, value)?,
             "--theta" => self.theta = number(flag, value)?,
             "--writes" => self.writes = number(flag, value)?,
             "--transactions" => self.transactions = number(flag, value)?,
-            "--read-index" => self.read_index = number(flag, value)?,
+            "--cached" => self.cached = Some(number(flag, value)?),
             "--latency-ns" => self.latency = Duration::from_nanos(number(flag, value)?),
             "--seed" => self.seed = number(flag, value)?,
             "--segment" => self.segment = Some(value.into()),
@@ -104,7 +116,13 @@ impl Options {
     fn check(self) -> Result<Self, String> {
         let limits = [
             (self.nodes >= 1 && self.nodes <= 64, "--nodes must be 1 to 64"),
-            (self.node < self.nodes, "--node must be less than --nodes"),
+            (self.clients <= 64, "--clients must be at most 64"),
+            (self.is_client || self.node < self.nodes, "--node must be less than --nodes"),
+            (
+                !self.is_client || (self.nodes..self.members()).contains(&self.node),
+                "--node of a client must be at least --nodes, and below the sum of --nodes and \
+                 --clients",
+            ),
             (self.rows >= 2 && self.rows < 1 << 30, "--rows must be at least 2 and less than 2^30"),
             ((1..=64).contains(&self.operations), "--operations must be 1 to 64"),
             (
@@ -114,6 +132,11 @@ impl Options {
             ((0.0..1.0).contains(&self.theta), "--theta must be at least 0 and below 1"),
             ((0.0..=1.0).contains(&self.writes), "--writes must be 0 to 1"),
             ((1..=32).contains(&self.transactions), "--transactions must be 1 to 32"),
+            (
+                self.mode.kind != LockKind::Line
+                    || self.transactions * self.limits().rows <= MAX_PLACES,
+                "--transactions times --operations is too large for --locks line",
+            ),
             (
                 self.segment.is_some() || self.node == 0 || self.transport == Transport::Tcp,
                 "--segment is required",
@@ -125,9 +148,19 @@ impl Options {
         }
     }
 
-    /// Adds one row for the index entry.
+    /// Returns the number of processes: nodes and clients.
+    pub fn members(&self) -> u32 {
+        self.nodes.saturating_add(self.clients)
+    }
+
+    /// Returns the layout of the store: an owner has room for twice as many keys as at the start.
+    pub fn layout(&self) -> StoreLayout {
+        let buckets = self.rows.div_ceil(BUCKET_KEYS / 2);
+        StoreLayout { mode: self.mode, value_words: PAYLOAD_WORDS, buckets, entries: BUCKET_KEYS }
+    }
+
     pub fn limits(&self) -> WorkerLimits {
-        WorkerLimits { transactions: self.transactions, rows: self.operations + 1 }
+        self.layout().limits(self.transactions, self.operations)
     }
 
     pub fn plans(&self) -> Plans {
@@ -157,8 +190,15 @@ mod tests {
             (3, 0.85, Transport::TwoSided)
         );
         assert_eq!(options.mode, Mode { protocol: Protocol::NoWait, kind: LockKind::Line });
+        let client = parse("client --nodes 2 --clients 1 --node 2 --transport tcp").unwrap();
+        assert!(client.is_client && client.members() == 3);
+        assert!(parse("serve --node 0 --locks line --operations 64").is_ok());
         let bad = [
             "work --node 0",
+            "client --nodes 2 --clients 1 --node 1 --transport tcp",
+            "client --nodes 2 --clients 1 --node 3 --transport tcp",
+            "client --nodes 2 --clients 1 --node 2",
+            "serve --node 0 --locks line --operations 64 --transactions 32",
             "serve",
             "serve --node",
             "serve --node 4",
