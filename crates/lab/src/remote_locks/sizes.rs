@@ -22,6 +22,9 @@ const NAME: &str = "remote-locks/fig1";
 /// Words fetched at a time: 8 bytes to 16 KiB.
 const WORDS: [usize; 6] = [1, 8, 32, 128, 512, 2048];
 const QUICK_WORDS: [usize; 2] = [1, 128];
+/// Runs that share `--seconds`.
+const RUNS: u32 = 10;
+const QUICK_RUN: Duration = Duration::from_millis(20);
 /// Requests in flight while throughput is measured; 1 while latency is measured.
 const DEPTH: usize = 16;
 /// The value of every fetched word.
@@ -89,14 +92,15 @@ fn fetch(client: &mut dyn Fetch, depth: usize, time: Duration) -> Res<(f64, f64)
     }
 }
 
+/// Returns the length of one run: a tenth of `--seconds`, and at least 1 s.
+fn length(task: &Task) -> Duration {
+    if task.options.quick { QUICK_RUN } else { task.shared_time(RUNS) }
+}
+
 /// Runs every system at every size.
 pub fn run(task: &Task) -> Res<Findings> {
     let sizes: &[usize] = if task.options.quick { &QUICK_WORDS } else { &WORDS };
-    let time = Duration::from_millis(if task.options.quick {
-        20
-    } else {
-        100 * u64::from(task.options.seconds)
-    });
+    let time = length(task);
     let all = SYSTEMS.iter().flat_map(|system| sizes.iter().map(move |words| (system, *words)));
     let cases: Vec<_> = all
         .filter(|((name, _), words)| task.part.wants(&format!("{name} {}", words * 8), false))
@@ -325,4 +329,21 @@ fn with_tcp(words: usize, act: &mut dyn FnMut(&mut dyn Fetch) -> Res<()>) -> Res
         let mut client = TcpClient { stream, answer: vec![0; words * 8] };
         act(&mut client)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::{Options, Part};
+
+    #[test]
+    fn runs_of_fig1_last_at_least_a_second() {
+        let of = |quick, seconds| {
+            let options =
+                Options { quick, seconds, repeat: 1, binary: None, serve_args: Vec::new() };
+            length(&Task { options, part: Part::Whole })
+        };
+        assert_eq!((of(false, 3).as_secs(), of(false, 20).as_secs()), (1, 2));
+        assert_eq!(of(true, 3), QUICK_RUN);
+    }
 }
