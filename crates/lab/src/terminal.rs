@@ -27,7 +27,7 @@ impl fmt::Display for Record {
             )?;
         }
         for table in &self.findings.tables {
-            write!(f, "\n{table}")?;
+            write!(f, "\n{table}  commit {}\n", self.commit)?;
         }
         for (heading, paragraphs) in [
             ("The source found", std::slice::from_ref(&self.source_found)),
@@ -53,6 +53,7 @@ mod tests {
     #[test]
     fn records_print_origin_tables_and_bars() {
         let text = example().to_string();
+        assert!(text.contains("3,652\n  commit abc123\n"), "under the table: {text}");
         for part in [
             "commit abc123",
             "SMT off",

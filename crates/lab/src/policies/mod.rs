@@ -55,7 +55,7 @@ fn configuration(task: &Task, zipf: String) -> Configuration {
         ("zipf", if task.options.quick { "small, like all generated traces".into() } else { zipf }),
         ("default", ReplacementKind::default().to_string()),
         ("cache", "ours: the buffer pool without a disk, an entry is a page of 8 KiB, optimistic reads; keys and values of 8 bytes".into()),
-        ("crates", "quick_cache 0.7, moka 0.12 (sync), foyer-memory 0.22: defaults, the same hash function, weight 1, capacity in entries".into()),
+        ("crates", "quick_cache, moka (sync), foyer-memory: defaults, the same hash function, weight 1, capacity in entries".into()),
         ("threads", "each takes the next 32 accesses of the trace; short traces are replayed several times".into()),
         ("repetitions", task.repetitions().to_string()),
     ];

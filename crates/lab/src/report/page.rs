@@ -64,12 +64,12 @@ fn section(record: &Record) -> Res<String> {
     out += &bars(record);
     let (compared, rest): (Vec<&Table>, Vec<&Table>) =
         findings.tables.iter().partition(|t| t.columns.iter().any(|column| column.published));
-    compared.into_iter().for_each(|t| out += &table(t));
+    compared.into_iter().for_each(|t| out += &table(t, record));
     for samples in findings.samples.iter().filter(|samples| samples.drawn) {
         out += &figure(samples)?;
     }
     if !rest.is_empty() {
-        let tables: String = rest.into_iter().map(table).collect();
+        let tables: String = rest.into_iter().map(|t| table(t, record)).collect();
         out +=
             &format!("<details>\n<summary>The numbers as tables</summary>\n{tables}</details>\n");
     }
@@ -106,7 +106,8 @@ fn bars(record: &Record) -> String {
     out + "</table></div>\n"
 }
 
-fn table(table: &Table) -> String {
+/// Renders a table with the commit under it: readers copy tables without their page.
+fn table(table: &Table, of: &Record) -> String {
     let class = |at: usize, cell: Option<&Cell>| {
         let published = table.columns.get(at).is_some_and(|c| c.published).then_some("published");
         let number = (at > 0 && !matches!(cell, Some(Cell::Text(_)))).then_some("number");
@@ -130,7 +131,11 @@ fn table(table: &Table) -> String {
             .collect();
         out += &format!("<tr>{cells}</tr>\n");
     }
-    out + "</tbody></table></div>\n"
+    out + &format!(
+        "</tbody></table></div>\n<p class=\"source\">Commit {}, configuration {}</p>\n",
+        escape(&of.commit),
+        escape(&of.configuration_hash)
+    )
 }
 
 fn figure(samples: &Samples) -> Res<String> {
@@ -273,6 +278,20 @@ mod tests {
             .map(|p| page.find(p));
         assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}");
         assert!(!html(&[example()]).unwrap().contains("<details>"));
+    }
+
+    #[test]
+    fn every_table_has_the_commit_under_it() {
+        let mut record = example();
+        record.findings.tables.push(record.findings.tables[0].clone());
+        let page = html(&[record]).unwrap();
+        let under = page.split("</tbody></table></div>\n").skip(1);
+        let under: Vec<&str> = under.filter_map(|rest| rest.lines().next()).collect();
+        assert_eq!(under.len(), 2);
+        assert!(
+            under.iter().all(|line| line.contains(">Commit abc123, configuration ")),
+            "{under:?}"
+        );
     }
 
     #[test]
