@@ -12,7 +12,7 @@ use crate::progress::Progress;
 use crate::result::{Axis, Configuration, Findings};
 use crate::room::Room;
 use crate::simulator::costs::Costs;
-use crate::simulator::{Machine, Outcome, simulate};
+use crate::simulator::{Machine, Outcome, on_all_cores, simulate};
 use crate::spinlock::{Work, calibrate_work};
 use clearway_harness::Res;
 use std::thread;
@@ -316,14 +316,26 @@ fn simulate_grid(
     accesses: u64,
     seeds: &[u64],
 ) {
-    for cores in numbers.iter().copied() {
-        let machine =
-            Machine { cores, threads: cores * THREADS_PER_CORE, costs, accesses, seed: 1 };
-        let one = |seed: &u64| {
-            simulate(&system.system(), &Machine { seed: *seed, ..machine }, &workload.transactions)
-        };
-        let figures = seeds.iter().map(one).collect();
-        grid.cells.push(Cell { system: system.name(), x: cores as f64, figures });
+    let threads = |cores| cores * THREADS_PER_CORE;
+    let machines: Vec<Machine> = numbers
+        .iter()
+        .flat_map(|cores| {
+            let machine = move |seed: &u64| Machine {
+                cores: *cores,
+                threads: threads(*cores),
+                costs,
+                accesses,
+                seed: *seed,
+            };
+            seeds.iter().map(machine)
+        })
+        .collect();
+    let transactions = &workload.transactions;
+    let outcomes =
+        on_all_cores(machines.len(), |at| simulate(&system.system(), &machines[at], transactions));
+    for (cores, figures) in numbers.iter().zip(outcomes.chunks(seeds.len())) {
+        let (x, figures) = (*cores as f64, figures.to_vec());
+        grid.cells.push(Cell { system: system.name(), x, figures });
     }
 }
 

@@ -9,7 +9,7 @@ use super::systems::{How, POLICY, Shared};
 use super::workload::{Kind, Workload};
 use crate::number;
 use crate::simulator::costs::Costs;
-use crate::simulator::{Machine, Outcome, simulate};
+use crate::simulator::{Machine, Outcome, on_all_cores, simulate};
 use crate::table::{Cell, Column, Table};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -66,26 +66,28 @@ pub fn table(
     accesses: u64,
     threads_per_core: usize,
 ) -> Table {
-    let predicted: Vec<Point> =
-        (source.points)().into_iter().filter(|point| point.basis == Basis::Predicted).collect();
+    let predicted = || -> Vec<Point> {
+        (source.points)().into_iter().filter(|point| point.basis == Basis::Predicted).collect()
+    };
     let values = |costs: Costs| {
         let done = RefCell::default();
         let played = Simulated { source, costs, workloads, accesses, threads_per_core, done };
         let value = |point: &Point| {
             (point.of)(&|on, kind, how, cores, of| played.look(on, kind, how, cores, of))
         };
-        predicted.iter().map(value).collect::<Vec<_>>()
+        predicted().iter().map(value).collect::<Vec<_>>()
     };
     let mut columns = vec![
         Column::ours("prediction", ""),
         Column::published("", ""),
         Column::ours("as given", ""),
     ];
-    let mut all = vec![values(source.costs)];
+    let mut variants = vec![source.costs];
     for (heading, costs) in source.costs.varied() {
         columns.push(Column::ours(&heading, ""));
-        all.push(values(costs));
+        variants.push(costs);
     }
+    let all = on_all_cores(variants.len(), |at| values(variants[at]));
     let row = |(at, point): (usize, &Point)| {
         let names = [
             Cell::text(format!("{}, {}", point.what, point.unit)),
@@ -93,9 +95,9 @@ pub fn table(
         ];
         names.into_iter().chain(all.iter().map(|values| Cell::number(values[at], 1))).collect()
     };
-    let rows = predicted.iter().enumerate().map(row).collect();
+    let rows = predicted().iter().enumerate().map(row).collect();
     let title = format!(
-        "{}: predictions with one cost halved or doubled, the others as given; seed {SEED}, {} accesses",
+        "{}: simulated predictions with one cost halved or doubled, the others as given; seed {SEED}, {} accesses",
         source.machine,
         number::shown(accesses as f64, 0)
     );

@@ -7,13 +7,13 @@ use super::real::{Real, RunResult};
 use super::scaling::{CONTENTION, SEEDS, SLEEPING};
 use super::source::ALTIX;
 use super::systems::{How, POLICY, Shared, Sized};
-use super::workload::{Kind, Recorded};
+use super::workload::{Kind, Recorded, Workload};
 use crate::bars::Bar;
 use crate::experiment::{Part, Task};
 use crate::progress::Progress;
 use crate::result::{Axis, Configuration, Findings};
 use crate::room::Room;
-use crate::simulator::{Machine, Outcome, System, simulate};
+use crate::simulator::{Machine, Outcome, System, on_all_cores, simulate};
 use crate::spinlock::calibrate_work;
 use clearway_harness::Res;
 use clearway_replacement::ReplacementKind;
@@ -127,6 +127,12 @@ fn machine(task: &Task, seed: u64) -> Machine {
     Machine { cores: CORES, threads: 2 * CORES, costs: ALTIX.costs, accesses, seed }
 }
 
+/// Simulates a system on the source's machine, once for each seed.
+fn simulated_with_seeds(task: &Task, system: &System, workload: &Workload) -> Vec<Outcome> {
+    let transactions = &workload.transactions;
+    on_all_cores(SEEDS.len(), |at| simulate(system, &machine(task, SEEDS[at]), transactions))
+}
+
 fn length(task: &Task) -> Duration {
     if task.options.quick { QUICK_RUN } else { task.shared_time(4) }
 }
@@ -190,9 +196,7 @@ pub fn run(table: &Sizes, task: &Task) -> Res<Findings> {
         for contender in table.contenders() {
             let to =
                 if contender.x == NO_QUEUE { &mut prefetched.simulated } else { &mut simulated };
-            for seed in SEEDS {
-                let (machine, played) = (machine(task, seed), recorded.simulated());
-                let outcome = simulate(&contender.system, &machine, &played.transactions);
+            for outcome in simulated_with_seeds(task, &contender.system, recorded.simulated()) {
                 to.record(workload.kind.name(), contender.x, outcome);
             }
         }
@@ -362,8 +366,7 @@ pub fn fig2(task: &Task) -> Res<Findings> {
         .iter()
         .flat_map(|w| Sized::BATCHES.iter().map(move |sized| (w.simulated(), sized)))
     {
-        for seed in SEEDS {
-            let outcome = simulate(&sized.system(), &machine(task, seed), &workload.transactions);
+        for outcome in simulated_with_seeds(task, &sized.system(), workload) {
             grid.record(SIMULATED_SERIES, f64::from(sized.queue), outcome.lock_ns());
         }
     }

@@ -14,12 +14,13 @@ use crate::bp::point;
 use crate::number::{self, median};
 use crate::simulator::costs::Costs;
 use crate::simulator::{
-    Blocks, Called, Machine, Outcome, System, TOLERANCE, Transactions, simulate,
+    Blocks, Called, Machine, Outcome, System, TOLERANCE, Transactions, on_all_cores, simulate,
 };
 use crate::table::{self, Column, Table};
 use clearway_buffer::PAGE_SIZE;
 use clearway_replacement::{MultilistKind, PolicyKind, WrapperKind};
 use clearway_testkit::Rng;
+use std::thread;
 
 /// Published MB/s by number of CPUs: CPUs, after, before. The source gives KB/s for one CPU.
 pub const PUBLISHED: [(usize, f64, f64); 6] = [
@@ -106,10 +107,11 @@ fn simulate_with(costs: Costs, accesses: u64, seeds: &[u64]) -> Vec<Simulated> {
         let threads = THREADS[THREADS.len() - 1];
         let outcomes = |called| {
             let system = System { called, blocks: Blocks::Always, prefetches: false };
-            let one = |seed: &u64| {
-                simulate(&system, &Machine { cores, threads, costs, accesses, seed: *seed }, &reads)
+            let one = |at: usize| {
+                let machine = Machine { cores, threads, costs, accesses, seed: seeds[at] };
+                simulate(&system, &machine, &reads)
             };
-            seeds.iter().map(one).collect()
+            on_all_cores(seeds.len(), one)
         };
         let sublists = Called::Sublists(MultilistKind::Arc, cores.max(FEWEST) as u32);
         Simulated { cores, one_list: outcomes(one_list), sublists: outcomes(sublists) }
@@ -219,7 +221,7 @@ pub fn sensitivity(quick: bool) -> Table {
     }
     Table {
         title: format!(
-            "Predictions with one cost halved or doubled, the others as given; seed {}, {} accesses",
+            "Simulated predictions with one cost halved or doubled, the others as given; seed {}, {} accesses",
             SEEDS[0],
             number::shown(accesses as f64, 0)
         ),
@@ -275,7 +277,12 @@ pub fn agreement(simulated: &[Simulated]) -> Vec<String> {
         off.len(),
         list(met)
     ));
-    said.push("Two cores do not hold a list's lock long enough to show the effects of the source's 32 CPUs.".into());
+    let (cores, source) = (thread::available_parallelism().map_or(1, usize::from), 32);
+    if cores < source {
+        said.push(format!(
+            "This machine has {cores} cores, so its measurements cannot show what {source} CPUs do to a list's lock."
+        ));
+    }
     said
 }
 

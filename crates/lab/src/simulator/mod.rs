@@ -33,7 +33,9 @@ use clearway_types::{FrameId, PageId, PartitionId};
 use costs::Costs;
 use schedule::Schedule;
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use timed::Timed;
 
 /// The pages accessed by each transaction of a workload. Page `n` is in frame `n`: all are
@@ -178,6 +180,29 @@ pub fn simulate(system: &System, machine: &Machine, transactions: &Transactions)
     run_until(u64::MAX);
     let played = RUNNING.take();
     played.map_or_else(Outcome::default, |running| running.schedule.outcome())
+}
+
+/// Calls `one` with 0 to `count` on as many OS threads as there are cores, and returns the results
+/// in this order. A simulation depends on no other, so results do not depend on the cores.
+pub fn on_all_cores<T: Send>(count: usize, one: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        loop {
+            // Relaxed: only the number itself is shared.
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            if at >= count {
+                return;
+            }
+            let result = one(at);
+            done.lock().unwrap_or_else(PoisonError::into_inner).push((at, result));
+        }
+    };
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    // The scope's end joins the threads, and panics if one of them did.
+    thread::scope(|scope| (0..cores.min(count)).for_each(|_| drop(scope.spawn(work))));
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_unstable_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, result)| result).collect()
 }
 
 /// Returns the page with this number.

@@ -235,3 +235,15 @@ fn spinning_waiters_are_served_in_order() {
     assert!(spun.waited_ns > 0.5 * all, "{spun:?}");
     assert!((spun.waited_ns + spun.held_ns + worked) / all > 0.95, "{spun:?}");
 }
+
+#[test]
+fn simulations_on_all_cores_equal_those_in_turn() {
+    let runs: Vec<(System, Machine)> = [LOCKED, BATCHED, CLOCK]
+        .into_iter()
+        .flat_map(|system| [1, 2].map(|seed| (system, Machine { seed, ..machine(4) })))
+        .collect();
+    let one = |at: usize| simulate(&runs[at].0, &runs[at].1, &transactions());
+    let in_turn: Vec<Outcome> = (0..runs.len()).map(one).collect();
+    assert_eq!(on_all_cores(runs.len(), one), in_turn);
+    assert!(on_all_cores(0, one).is_empty());
+}
