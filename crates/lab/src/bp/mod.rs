@@ -8,7 +8,7 @@ pub mod grid;
 mod judge;
 pub mod point;
 mod ratios;
-mod real;
+pub mod real;
 mod scaling;
 mod sensitivity;
 mod source;

@@ -6,6 +6,7 @@ mod simulated;
 use crate::bars::{Bar, Bound, Reading};
 use crate::bp::grid::{Grid, Measure};
 use crate::bp::point;
+use crate::bp::real::load;
 use crate::bp::workload::{Kind, Size, Workload};
 use crate::experiment::{Experiment, Part, Task};
 use crate::progress::Progress;
@@ -146,11 +147,7 @@ fn run(task: &Task) -> Res<Findings> {
             NodeConfig { frames: size.frames, replacement: *kind, ..NodeConfig::default() };
         let node = Node::open(Arc::new(OsDisk), workload.directory.path(), config)
             .map_err(|e| e.to_string())?;
-        for page in &workload.pages {
-            node.pool()
-                .fetch_blocking(clearway_buffer::MissingPage::Page(*page))
-                .map_err(|e| e.to_string())?;
-        }
+        load(node.pool(), &workload.pages)?;
         for threads in threads {
             progress.step(&format!("{kind}, {threads} threads, repetition {repetition}"));
             let ran = read(node.pool(), &workload, *threads, length(task))?;
@@ -361,7 +358,7 @@ fn lockstat_table(waits: Vec<Waited>) -> Table {
             .collect()
     });
     Table {
-        title: "lockstat with the most threads".into(),
+        title: "lockstat with the most threads, in the last repetition".into(),
         columns,
         rows: ours.chain(source).collect(),
     }
@@ -432,9 +429,7 @@ mod tests {
         }));
         let config = NodeConfig { frames: size.frames, replacement, ..NodeConfig::default() };
         let node = Node::open(Arc::new(OsDisk), workload.directory.path(), config).unwrap();
-        for page in &workload.pages {
-            node.pool().fetch_blocking(clearway_buffer::MissingPage::Page(*page)).unwrap();
-        }
+        load(node.pool(), &workload.pages).unwrap();
         let before = HITS.load(Ordering::Relaxed);
         let ran = read(node.pool(), &workload, 2, QUICK_RUN).unwrap();
         let told = HITS.load(Ordering::Relaxed) - before;
