@@ -348,8 +348,12 @@ fn agreement(grid: &Grid<RunResult>) -> Option<String> {
         )
     });
     let apart = apart.max_by(f64::total_cmp)?;
+    let largest = names(grid)?.1;
+    let over_clock =
+        of(grid, How::Locked, largest, RATE.of)? / of(grid, How::Clock, largest, RATE.of)?;
+    let cores = thread::available_parallelism().map_or(1, usize::from);
     Some(format!(
-        "{}: the source's hit ratios of 2Q with the lock and with batches coincide; ours differ by at most {apart:.2} percentage points. The source's locked 2Q falls below the clock with the largest pool; that needs its eight processors.",
+        "{}: the source's hit ratios of 2Q with the lock and with batches coincide; ours differ by at most {apart:.2} percentage points. With the largest pool the source's locked 2Q falls below the clock, on eight processors; ours has {over_clock:.2} of the clock's throughput, on {cores} cores.",
         grid.title
     ))
 }
@@ -408,6 +412,9 @@ mod tests {
                 RunResult { hit_percent, transactions },
             );
         }
+        let agreement = agreement(&grid).unwrap();
+        assert!(agreement.contains("at most 0.75 percentage points"), "{agreement}");
+        assert!(agreement.contains("ours has 0.75 of the clock's throughput"), "{agreement}");
         let bars = bars(&[grid]);
         let lines: Vec<String> =
             bars.iter().map(|bar| format!("{} {}", bar.verdict(false), bar.explained())).collect();
