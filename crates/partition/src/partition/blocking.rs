@@ -238,7 +238,7 @@ impl<T: Trees> Partition<T> {
     pub(super) fn leave_line(&mut self, id: TxnId, error: &SqlError, out: &mut Outbox) -> bool {
         if let Some((wait, message)) = self.blocking.quiet.take(id) {
             self.release_behind_quiet();
-            self.report_over(id, wait, false, out);
+            self.report_given_up(id, wait, out);
             self.reply(message.origin, Err(Failure::Sql(error.clone())), out);
             return true;
         }
@@ -253,7 +253,7 @@ impl<T: Trees> Partition<T> {
             return true;
         }
         let Some((wait, message)) = self.blocking.line.remove(at) else { return false };
-        self.report_over(id, wait, false, out);
+        self.report_given_up(id, wait, out);
         if call.is_none() {
             return false;
         }

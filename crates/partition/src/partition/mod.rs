@@ -163,7 +163,7 @@ impl<T: Trees> Partition<T> {
             if let Some(txn) = self.ready.pop_front() {
                 self.resume(txn, out);
             } else if let Some((wait, message)) = self.blocking.next() {
-                self.report_over(message.txn, wait, true, out);
+                self.report_granted(message.txn, wait, out);
                 self.dispatch(message, out);
             } else if !self.run_stranded(out) {
                 return;
@@ -261,7 +261,7 @@ impl<T: Trees> Partition<T> {
                         && let Waiting::Lock(wait) = task.waiting
                     {
                         task.waiting = Waiting::Resume;
-                        self.report_over(id, wait, true, out);
+                        self.report_granted(id, wait, out);
                         self.ready.push_back(id);
                     }
                 }
@@ -273,8 +273,14 @@ impl<T: Trees> Partition<T> {
         }
     }
 
-    fn report_over(&mut self, txn: TxnId, wait: u64, granted: bool, out: &mut Outbox) {
-        out.push(Out::Over { txn, partition: self.id, order: self.next_order(), wait, granted });
+    fn report_granted(&mut self, txn: TxnId, wait: u64, out: &mut Outbox) {
+        let (partition, order) = (self.id, self.next_order());
+        out.push(Out::Over { txn, partition, order, wait, granted: true });
+    }
+
+    fn report_given_up(&mut self, txn: TxnId, wait: u64, out: &mut Outbox) {
+        let (partition, order) = (self.id, self.next_order());
+        out.push(Out::Over { txn, partition, order, wait, granted: false });
     }
 
     /// Runs the transaction's task until it replies or is suspended.
@@ -567,7 +573,7 @@ impl<T: Trees> Partition<T> {
             && self.locks.waits(id)
         {
             // Before the line that it blocked is reported again: it does not wait any more.
-            self.report_over(id, wait, false, out);
+            self.report_given_up(id, wait, out);
             self.locks.stop_waiting(id);
         }
     }

@@ -102,7 +102,7 @@ impl<T: Trees> Partition<T> {
     pub(super) fn end_quiet_waits(&mut self, out: &mut Outbox) {
         let Some(count) = self.quiet() else { return };
         for (wait, message) in std::mem::take(&mut self.blocking.quiet.waiting) {
-            self.report_over(message.txn, wait, true, out);
+            self.report_granted(message.txn, wait, out);
             self.reply(message.origin, Ok(Reply { count, ..Reply::default() }), out);
         }
         self.release_behind_quiet();
