@@ -1,5 +1,6 @@
 //! Engine statistics.
 
+use crate::deadlock::LockCounts;
 use crate::ended::Ended;
 use crate::engine::Engine;
 // Plain std: a statistic; no thread's decision depends on it.
@@ -79,5 +80,11 @@ impl Engine {
             log_syncs: self.log_syncs(),
             checkpoints: self.checkpointer.made(),
         }
+    }
+
+    /// Counts waiting transactions and deadlocks. Holds the latch of the waits-for graph for a few
+    /// nanoseconds per waiting transaction.
+    pub fn lock_counts(&self) -> LockCounts {
+        self.waits_for().counts()
     }
 }

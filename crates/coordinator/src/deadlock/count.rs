@@ -1,7 +1,6 @@
 //! Counts for the metrics: waiting transactions and deadlocks.
 
 use super::WaitsFor;
-use crate::engine::Engine;
 
 /// The numbers of waiting transactions and of deadlocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,18 +12,11 @@ pub struct LockCounts {
 }
 
 impl WaitsFor {
-    fn counts(&self) -> LockCounts {
+    /// Counts waiting transactions and deadlocks.
+    pub(crate) fn counts(&self) -> LockCounts {
         let waits_for_lock =
             |waits: &&Vec<_>| waits.iter().any(|wait: &super::InLine| wait.wanted.is_some());
         let waiters = self.waits.values().filter(waits_for_lock).count();
         LockCounts { waiters: waiters as u64, deadlocks: self.found }
-    }
-}
-
-impl Engine {
-    /// Counts waiting transactions and deadlocks. Holds the latch of the waits-for graph for a few
-    /// nanoseconds per waiting transaction.
-    pub fn lock_counts(&self) -> LockCounts {
-        self.waits_for().counts()
     }
 }
