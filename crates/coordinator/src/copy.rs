@@ -7,6 +7,7 @@ use crate::insert::{Inserter, Rounds};
 use crate::outcome::{End, Outcome, Step, Stop, stopped};
 use crate::statement::{failed_block, read_only};
 use crate::tag::Tag;
+use crate::txn::Effect;
 use crate::{replay, txn};
 use clearway_ir::program::Env;
 use clearway_ir::statement::{Copy, CopyDirection};
@@ -60,13 +61,13 @@ impl CopyIn {
 /// Ends a COPY.
 pub(crate) async fn finish(core: Rc<Core>, copy: CopyIn, abort: Option<SqlError>) -> End {
     if let Some(error) = abort {
-        return txn::after_failure(&core, Stop::Error(error), false).await;
+        return txn::after_failure(&core, Stop::Error(error)).await;
     }
-    match txn::in_transaction(&core, true, async { Ok(()) }).await {
+    match txn::in_transaction(&core, Effect::Changes, async { Ok(()) }).await {
         Ok(((), wait)) => {
             End::Outcome(Outcome { wait, tag: Tag::Copy(copy.rows.get()), ..Outcome::plain("") })
         }
-        Err(stop) => txn::after_failure(&core, stop, false).await,
+        Err(stop) => txn::after_failure(&core, stop).await,
     }
 }
 

@@ -4,6 +4,7 @@
 use crate::core::Core;
 use crate::outcome::{Outcome, Stop};
 use crate::tag::Tag;
+use crate::txn::Effect;
 use crate::{backup, ddl, insert, query, snapshot, txn};
 use clearway_ir::program::Env;
 use clearway_ir::statement::{Copy, CopyDirection, Maintain, Query, Source};
@@ -36,7 +37,7 @@ pub(crate) async fn run(
         Statement::Noop(tag) => Ok(Outcome::plain(tag)),
         Statement::Query(q) | Statement::Copy(Copy { direction: CopyDirection::To(q), .. }) => {
             let rows = Box::pin(snapshot::read(core, q, env));
-            txn::in_transaction(core, false, rows).await.map(|(rows, wait)| {
+            txn::in_transaction(core, Effect::Reads, rows).await.map(|(rows, wait)| {
                 let n = rows.count();
                 let tag = if matches!(plan.statement, Statement::Copy(_)) {
                     Tag::Copy(n)
@@ -47,14 +48,14 @@ pub(crate) async fn run(
             })
         }
         Statement::Insert(i) => {
-            txn::in_transaction(core, true, Box::pin(insert::run(core, i, env))).await.map(
-                |((rows, n), wait)| Outcome {
+            txn::in_transaction(core, Effect::Changes, Box::pin(insert::run(core, i, env)))
+                .await
+                .map(|((rows, n), wait)| Outcome {
                     rows,
                     tag: Tag::Insert(n),
                     wait,
                     notices: Vec::new(),
-                },
-            )
+                })
         }
         Statement::Modify { program, route } => {
             let changes = snapshot::seeing_rows(
@@ -63,9 +64,14 @@ pub(crate) async fn run(
                 route,
                 query::modify(core, program, route, env),
             );
-            txn::in_transaction(core, true, Box::pin(changes)).await.map(|((rows, n), wait)| {
-                Outcome { rows, tag: modify_tag(program, n), wait, notices: Vec::new() }
-            })
+            txn::in_transaction(core, Effect::Changes, Box::pin(changes)).await.map(
+                |((rows, n), wait)| Outcome {
+                    rows,
+                    tag: modify_tag(program, n),
+                    wait,
+                    notices: Vec::new(),
+                },
+            )
         }
         Statement::CreateTable { .. }
         | Statement::DropTable { .. }
@@ -73,11 +79,13 @@ pub(crate) async fn run(
         | Statement::AddPrimaryKey { .. }
         | Statement::AddCheck { .. }
         | Statement::CreateIndex { .. }
-        | Statement::DropIndex { .. } => {
-            txn::in_transaction(core, true, Box::pin(ddl::run(core, &plan.statement, env)))
-                .await
-                .map(|(outcome, wait)| Outcome { wait, ..outcome })
-        }
+        | Statement::DropIndex { .. } => txn::in_transaction(
+            core,
+            Effect::Changes,
+            Box::pin(ddl::run(core, &plan.statement, env)),
+        )
+        .await
+        .map(|(outcome, wait)| Outcome { wait, ..outcome }),
         other => {
             Err(SqlError::internal(format!("{} reached the coordinator", command(other))).into())
         }

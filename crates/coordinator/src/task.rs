@@ -45,7 +45,7 @@ pub(crate) async fn run(core: Rc<Core>, plan: Arc<Plan>, env: Arc<Env>) -> End {
                 return End::Outcome(outcome);
             }
             Err(stop) if core.has_handed_out() => {
-                return txn::after_failure(&core, Stop::Error(stopped(stop)), false).await;
+                return txn::after_failure(&core, Stop::Error(stopped(stop))).await;
             }
             Err(Stop::Error(e)) if alone && replay::is_undone(&core, &e) => {
                 // Once is enough: it could be undone again and again.
@@ -61,9 +61,13 @@ pub(crate) async fn run(core: Rc<Core>, plan: Arc<Plan>, env: Arc<Env>) -> End {
                     return End::Error(e);
                 }
             }
-            Err(stop) => {
-                return txn::after_failure(&core, stop, !statement::writes(&plan.statement)).await;
+            // In a block, a statement that changes nothing and locks no rows can be repeated.
+            Err(Stop::Replan)
+                if core.txn().block != Block::None && !statement::writes(&plan.statement) =>
+            {
+                return End::Replan;
             }
+            Err(stop) => return txn::after_failure(&core, stop).await,
         }
     }
 }

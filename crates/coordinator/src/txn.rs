@@ -151,15 +151,24 @@ pub(crate) fn is_fresh(txn: &Txn, program: &Program) -> bool {
     }
 }
 
+/// What a statement does to the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// It reads rows, and may lock them.
+    Reads,
+    /// It changes rows or the catalog: the commit is logged.
+    Changes,
+}
+
 /// Runs a statement's work in the session's block, or in a transaction of its own, committed
 /// afterwards. Returns the end of the commit record, 0 if there is none.
 pub(crate) async fn in_transaction<T>(
     core: &Core,
-    writes: bool,
+    effect: Effect,
     work: impl Future<Output = Result<T, Stop>>,
 ) -> Result<(T, Lsn), Stop> {
     let value = work.await?;
-    core.txn().protocol.write(writes);
+    core.txn().protocol.write(effect == Effect::Changes);
     if core.txn().block != Block::None {
         return Ok((value, Lsn(0)));
     }
@@ -175,14 +184,10 @@ fn decides_several(core: &Core) -> bool {
     protocol.has_written() && protocol.participants().len() > 1
 }
 
-/// Decides what happens to the transaction after a statement has failed. `reads`: the statement
-/// changes nothing and locks no rows.
-pub(crate) async fn after_failure(core: &Core, stop: Stop, reads: bool) -> End {
+/// Decides what happens to the transaction after a statement has failed.
+pub(crate) async fn after_failure(core: &Core, stop: Stop) -> End {
     if core.txn().block != Block::None {
-        return match stop {
-            Stop::Replan if reads => End::Replan,
-            stop => End::Error(stopped(stop)),
-        };
+        return End::Error(stopped(stop));
     }
     // A statement that is only replanned has not ended.
     let undone = if matches!(stop, Stop::Replan) { undo(core).await } else { abort(core).await };
