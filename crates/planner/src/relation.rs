@@ -4,7 +4,6 @@
 //! a command on a table in a missing schema gets 3F000.
 
 use crate::scope::{fold, parts};
-use crate::system::not_a_table;
 use clearway_ir::search_path::{PG_CATALOG, PUBLIC, SearchPath, schema};
 use clearway_ir::system::{SCHEMA, SystemView};
 use clearway_ir::{Catalog, TableDef};
@@ -171,4 +170,27 @@ pub(crate) fn no_schema(name: &str) -> SqlError {
 pub(crate) fn cross_database(name: &str) -> SqlError {
     let text = format!("cross-database references are not implemented: \"{name}\"");
     SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, text)
+}
+
+/// Returns true if the name, qualified if it has a schema, is in schema `clearway`.
+fn is_ours(name: &str) -> bool {
+    name.strip_prefix(SCHEMA).is_some_and(|rest| rest.starts_with('.'))
+}
+
+/// Returns why a relation is not a table: it is a view (42809), or does not exist (42P01).
+fn not_a_table(name: &str) -> SqlError {
+    if SystemView::by_name(name).is_some() {
+        return SqlError::new(
+            SqlState::WRONG_OBJECT_TYPE,
+            format!("\"{name}\" is a system view, not a table"),
+        )
+        .hint(format!("It can only be read: SELECT * FROM {name}."));
+    }
+    let error =
+        SqlError::new(SqlState::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"));
+    if is_ours(name) {
+        let views: Vec<&str> = SystemView::ALL.into_iter().map(SystemView::short_name).collect();
+        return error.hint(format!("The views of schema {SCHEMA} are {}.", views.join(", ")));
+    }
+    error
 }

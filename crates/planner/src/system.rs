@@ -6,35 +6,12 @@ use crate::scope::{fold, parts};
 use crate::select::Tail;
 use clearway_ir::Expr;
 use clearway_ir::statement::{Query, Source};
-use clearway_ir::system::{SCHEMA, SystemView};
+use clearway_ir::system::SCHEMA;
 use clearway_types::{SqlError, SqlState, SqlType};
 use sqlparser::ast::{self, FunctionArguments, ObjectName};
 
 /// The function that resets the counts of `clearway.contention` to 0.
 const RESET: &str = "reset_contention";
-
-/// Returns true if the name, qualified if it has a schema, is in schema `clearway`.
-fn is_ours(name: &str) -> bool {
-    name.strip_prefix(SCHEMA).is_some_and(|rest| rest.starts_with('.'))
-}
-
-/// Returns why a relation is not a table: it is a view (42809), or does not exist (42P01).
-pub(crate) fn not_a_table(name: &str) -> SqlError {
-    if SystemView::by_name(name).is_some() {
-        return SqlError::new(
-            SqlState::WRONG_OBJECT_TYPE,
-            format!("\"{name}\" is a system view, not a table"),
-        )
-        .hint(format!("It can only be read: SELECT * FROM {name}."));
-    }
-    let error =
-        SqlError::new(SqlState::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"));
-    if is_ours(name) {
-        let views: Vec<&str> = SystemView::ALL.into_iter().map(SystemView::short_name).collect();
-        return error.hint(format!("The views of schema {SCHEMA} are {}.", views.join(", ")));
-    }
-    error
-}
 
 /// Refuses a call of one of the schema's functions inside an expression.
 pub(crate) fn refuse_call(name: &str) -> SqlError {
