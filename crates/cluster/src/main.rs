@@ -1,6 +1,4 @@
-//! Runs seeds of the simulated cluster.
-//!
-//! `run FIRST COUNT [MINUTES]` · `replay SEED` · `canaries [FIRST]` · `speed`
+//! Runs seeds of the simulated cluster: see [`HELP`].
 
 #![forbid(unsafe_code)]
 
@@ -9,8 +7,21 @@ use clearway_partition::SchemeKind;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-const USAGE: &str =
-    "usage: clearway-cluster run FIRST COUNT [MINUTES] | replay SEED | canaries [FIRST] | speed";
+const HELP: &str = "\
+Simulates many partitions on separate nodes, with faults
+
+Usage: clearway-cluster <COMMAND>
+
+Commands:
+  run FIRST COUNT [MINUTES]  Runs COUNT seeds from FIRST on, at most for this time
+  replay SEED                Runs one seed, and prints its settings
+  canaries [FIRST]           Plants each bug, which must be found within 2,000 seeds
+                             from FIRST on [default: 0]
+  speed                      Runs the micro-benchmark under each scheme
+
+Exit codes:
+  0  success
+  1  a finding, a planted bug that was not found, or a wrong command line";
 /// Number of seeds within which a planted bug must be found.
 const CANARY_SEEDS: u64 = 2_000;
 
@@ -42,7 +53,11 @@ fn obey(args: &[&str]) -> Result<(), String> {
         ["canaries"] => canaries(0),
         ["canaries", first] => canaries(number(first)?),
         ["speed"] => speed(),
-        _ => Err(USAGE.into()),
+        ["--help" | "-h"] => {
+            println!("{HELP}");
+            Ok(())
+        }
+        _ => Err(format!("wrong command line\n{HELP}")),
     }
 }
 

@@ -11,10 +11,18 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 const HELP: &str = "\
-usage: clearway-history [--no-real-time] [--examples N] FILE
+Finds isolation anomalies in a transaction history
 
-  --no-real-time   check serializability instead of strict serializability
-  --examples N     maximum examples to print of each anomaly [default: 4]";
+Usage: clearway-history [OPTIONS] FILE
+
+  --no-real-time  Check serializability instead of strict serializability
+  --examples N    Maximum number of examples to print of each anomaly [default: 4]
+  -h, --help      Print help
+
+Exit codes:
+  0  no anomalies
+  1  anomalies were found
+  2  the command line is wrong, or the history cannot be read";
 
 fn main() -> ExitCode {
     match run() {
@@ -32,6 +40,10 @@ fn run() -> Result<bool, String> {
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
+            "-h" | "--help" => {
+                println!("{HELP}");
+                return Ok(true);
+            }
             "--no-real-time" => options.real_time = false,
             "--examples" => {
                 options.examples = args.next().and_then(|n| n.parse().ok()).ok_or(HELP)?
