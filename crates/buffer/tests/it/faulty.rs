@@ -57,7 +57,7 @@ fn page_is_readable_after_a_failed_read() {
         let found = look(&disk, &plan);
         let failed = found.iter().filter(|page| matches!(page, Err(PageError::Io { .. }))).count();
         assert_eq!((failed, plan.injected().len()), (3, 3), "seed {seed}");
-        assert!(plan.injected().iter().all(|struck| struck.duty == Duty::Continues));
+        assert!(plan.injected().iter().all(|fault| fault.duty == Duty::Continues));
         for (no, page) in (1..).zip(found) {
             assert!(page.map_or(true, |stamp| stamp == no), "seed {seed}: never wrong contents");
         }

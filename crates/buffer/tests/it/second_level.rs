@@ -19,7 +19,7 @@ fn cache_file() -> PathBuf {
 }
 
 /// A fault plan for the second level's file.
-fn struck(disk: &MemDisk, seed: u64, faults: &[Fault], when: When) -> Arc<FaultPlan> {
+fn with_faults(disk: &MemDisk, seed: u64, faults: &[Fault], when: When) -> Arc<FaultPlan> {
     let zone = FaultZone::under(Role::Cache, "second level", "/ssd");
     let zone = faults.iter().fold(zone, |zone, fault| zone.fault(*fault, when, FOR_EVER));
     let plan = Arc::new(FaultPlan::new(seed, Duration::ZERO, vec![zone]));
@@ -211,7 +211,7 @@ fn faults_of_its_file_do_not_affect_reads() {
         for when in [When::OneIn(2), When::OneIn(200), When::After(20)] {
             let disk = MemDisk::new();
             let f = pool_with_second_level(&disk, FRAMES, 320);
-            let plan = struck(&disk, seed, &[fault], when);
+            let plan = with_faults(&disk, seed, &[fault], when);
             let models = work(&f, ReplacementKind::default(), 1_000);
             compare(&f, ReplacementKind::default(), &models);
             let rare = when == When::OneIn(200);
@@ -245,7 +245,7 @@ fn second_level_is_disabled_after_many_bad_copies() {
     for fault in [Fault::FailedRead, Fault::UnreadableSector, Fault::FlippedBit] {
         let f = filled(512);
         warm(&f);
-        struck(&f.disk, 1, &[fault], When::OneIn(1));
+        with_faults(&f.disk, 1, &[fault], When::OneIn(1));
         for _ in 0..1_000 {
             pass(&f);
             if second(&f).pages == 0 {
@@ -269,7 +269,7 @@ fn second_level_is_disabled_after_many_bad_copies() {
 fn second_level_is_disabled_after_failed_or_lost_writes() {
     for fault in [Fault::FailedWrite, Fault::LostWrite] {
         let f = filled(512);
-        struck(&f.disk, 1, &[fault], When::OneIn(1));
+        with_faults(&f.disk, 1, &[fault], When::OneIn(1));
         let mut value = 0;
         while second(&f).pages > 0 || value < 3 {
             value += 1;

@@ -261,9 +261,9 @@ fn damage_anywhere_in_a_killed_servers_log_is_refused() {
     }
     // The mark after the last commit is written shortly after its reply; without the mark, damage
     // to that commit would look like a torn tail.
-    let patience = Instant::now() + LIMIT;
+    let deadline = Instant::now() + LIMIT;
     while !ends_with_a_mark(&segment) {
-        assert!(Instant::now() < patience, "no mark");
+        assert!(Instant::now() < deadline, "no mark");
         std::thread::yield_now();
     }
     server.kill();

@@ -144,9 +144,9 @@ fn missing_permission_is_refused() {
         // another program; meanwhile running the copy fails with "text file busy".
         let runs =
             || Command::new(&copy).arg("--help").output().is_ok_and(|done| done.status.success());
-        let patience = Instant::now() + LIMIT;
+        let deadline = Instant::now() + LIMIT;
         while !runs() {
-            assert!(Instant::now() < patience, "the copy of the binary does not run");
+            assert!(Instant::now() < deadline, "the copy of the binary does not run");
         }
         let mut command = Command::new("setpriv");
         command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(copy);
