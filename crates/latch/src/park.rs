@@ -99,7 +99,7 @@ const fn pauses(ns: f64, pause_ns: f64) -> u32 {
 
 /// Returns how many pauses of `pause_ns` nanoseconds there are from the first read of a held latch
 /// to the fourth, the first that follows an [`INSIST_NS`].
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) const fn pauses_of_three_reads(pause_ns: f64) -> u32 {
     pauses(SHORT_NS, pause_ns) + pauses(PEACE_NS, pause_ns) + pauses(INSIST_NS, pause_ns)
 }
