@@ -16,6 +16,7 @@
 use crate::{Buckets, LogLayout, Mode, Owner, RowId, Table, WorkerLimits};
 use clearway_env::split_mix;
 use std::num::NonZeroU64;
+use std::ops::Range;
 
 /// Number of buckets that may contain a key: its home bucket and the following ones. An insert that
 /// finds no room in them is refused.
@@ -93,6 +94,17 @@ impl StoreLayout {
     /// Returns the number of distinct buckets that may contain a key.
     pub(crate) fn probes(&self) -> u32 {
         PROBES.min(self.buckets)
+    }
+
+    /// Returns the number of each bucket's row, with the numbers of the rows of its entries; the
+    /// same for every owner.
+    pub fn rows_by_bucket(&self) -> impl Iterator<Item = (u32, Range<u32>)> {
+        let entries = self.entries as usize;
+        (0..self.buckets).map(move |number| {
+            let bucket = Bucket { owner: 0, number };
+            let rows = self.row(bucket, 0).index..self.row(bucket, entries).index;
+            (self.bucket_row(bucket).index, rows)
+        })
     }
 
     /// Returns the row of a bucket.

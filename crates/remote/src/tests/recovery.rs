@@ -449,15 +449,13 @@ impl Run<'_> {
                 );
             }
         }
-        let header = self.table.mode.header_words();
-        for (owner, region) in (0..).zip(&self.regions) {
+        for (owner, region) in self.regions.iter().enumerate() {
             for index in 0..ROWS {
-                let first = self.table.word(RowId { owner, index }, 0).word as usize;
-                let words: Vec<u64> =
-                    (first..first + header + PAYLOAD).map(|word| region.load(word)).collect();
-                let torn = words[header..].iter().any(|word| *word != words[header]);
-                if torn || words[..header].iter().any(|word| *word != 0) {
-                    self.found.broken.push(format!("row {owner}.{index}: {words:?}"));
+                let (metadata, payload) = self.table.read_row(region, index);
+                let torn = payload.iter().any(|word| *word != payload[0]);
+                if torn || metadata.iter().any(|word| *word != 0) {
+                    let found = format!("row {owner}.{index}: {metadata:?}, {payload:?}");
+                    self.found.broken.push(found);
                 }
             }
         }

@@ -5,7 +5,6 @@ use super::windows::Windows;
 use super::{MAX_VIRTUAL_NS, MAX_WARM_UP_NS, PAYLOAD_WORDS, Plans, RunError, Setup, YcsbOutcome};
 use crate::{MessageServer, RowClient, RowId, StartTimestamp, Table, TxnHandle, WorkerEvent};
 use clearway_env::SeededEntropy;
-use clearway_fabric::Region;
 use clearway_fabric::sim::{Network, SimRegion, SimStep};
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -362,25 +361,15 @@ impl<'a> Cluster<'a> {
         if running > 0 {
             return Err(RunError::WrongRows(format!("{running} transactions did not end")));
         }
-        let header = self.setup.mode.header_words();
         for (row, changes) in &self.changes {
-            let mut words = vec![0; header + PAYLOAD_WORDS];
-            match self.servers.get(row.owner as usize) {
-                Some(server) => words[header..].copy_from_slice(server.payload(row.index)),
-                None => {
-                    let first = table.word(*row, 0).word as usize;
-                    let region = &regions[row.owner as usize];
-                    words
-                        .iter_mut()
-                        .enumerate()
-                        .for_each(|(at, word)| *word = region.load(first + at));
-                }
-            }
-            let (metadata, payload) = words.split_at(header);
+            let (metadata, payload) = match self.servers.get(row.owner as usize) {
+                Some(server) => (Vec::new(), server.payload(row.index).to_vec()),
+                None => table.read_row(&regions[row.owner as usize], row.index),
+            };
             if metadata.iter().any(|word| *word != 0) || payload.iter().any(|word| word != changes)
             {
                 return Err(RunError::WrongRows(format!(
-                    "{row:?} after {changes} changes: {words:?}"
+                    "{row:?} after {changes} changes: {metadata:?}, {payload:?}"
                 )));
             }
         }

@@ -59,7 +59,6 @@ impl Keys {
 /// payload. Verifies that all locks are free, that all words of a value are equal, and that the
 /// index names exactly the rows that have keys.
 pub fn sum(options: &Options, read: impl Fn(u32) -> (Vec<u64>, Vec<u64>)) -> Res<u64> {
-    let layout = options.layout();
     let free = |row| {
         let (metadata, payload) = read(row);
         if metadata.iter().all(|word| *word == 0) {
@@ -69,9 +68,8 @@ pub fn sum(options: &Options, read: impl Fn(u32) -> (Vec<u64>, Vec<u64>)) -> Res
         }
     };
     let mut sum: u64 = 0;
-    for bucket in 0..layout.buckets {
-        let entries = free(layout.buckets * layout.entries + bucket)?;
-        for (row, entry) in (bucket * layout.entries..).zip(&entries[1..]) {
+    for (bucket, rows) in options.layout().rows_by_bucket() {
+        for (row, entry) in rows.zip(&free(bucket)?[1..]) {
             let payload = free(row)?;
             let value = &payload[1..];
             if payload[0] != *entry {

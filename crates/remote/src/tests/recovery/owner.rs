@@ -1,8 +1,8 @@
 //! The death of an owner's node.
 
 use super::{COMMITS, Client, Life, ROWS, Run, SEEDS, modes, with_cluster};
+use crate::TxnHandle;
 use crate::recovery::rebuild;
-use crate::{RowId, TxnHandle};
 use clearway_fabric::sim::SimNode;
 use clearway_fabric::{Fabric, Region};
 use clearway_history::{Op, TxnOutcome};
@@ -26,9 +26,7 @@ impl Run<'_> {
         (self.completed, self.freed) = (outcomes.rows_completed, outcomes.exclusive_freed);
         let mut ops = Vec::new();
         for index in 0..ROWS {
-            let row = RowId { owner: 0, index };
-            let value = self.regions[0]
-                .load(self.table.word(row, self.table.mode.header_words()).word as usize);
+            let value = self.table.read_row(&self.regions[0], index).1[0];
             let key = self.history.key(&format!("0.{index}"));
             ops.push(Op::Read { key, value: (value > 0).then_some(value) });
         }
