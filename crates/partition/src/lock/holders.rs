@@ -153,7 +153,7 @@ impl Holders {
         self.txns.remove(&txn);
         if let Some(rare) = &mut self.rare {
             rare.key_shared.remove(&txn);
-            rare.chain.retain(|retired| *retired != txn);
+            self.unretire(txn);
         }
         if self.txns.is_empty() {
             (self.spread, self.learned) = (Spread::default(), false);
