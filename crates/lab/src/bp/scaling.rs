@@ -316,13 +316,12 @@ fn simulate_grid(
     accesses: u64,
     seeds: &[u64],
 ) {
-    let threads = |cores| cores * THREADS_PER_CORE;
     let machines: Vec<Machine> = numbers
         .iter()
         .flat_map(|cores| {
             let machine = move |seed: &u64| Machine {
                 cores: *cores,
-                threads: threads(*cores),
+                threads: *cores * THREADS_PER_CORE,
                 costs,
                 accesses,
                 seed: *seed,
