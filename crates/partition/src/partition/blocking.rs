@@ -138,11 +138,13 @@ impl<T: Trees> Partition<T> {
         one_round: bool,
         out: &mut Outbox,
     ) {
-        if self.blocking.is_taken() {
+        let has_it = self.blocking.is_by(id);
+        if self.blocking.is_taken() && !has_it {
             return self.block_behind(id, origin, out);
         }
         // A resumed call may read without locks. It would see what the blocker has not committed.
-        let is_free = self.locks.is_empty() && self.ready.is_empty();
+        // If it has the partition already, its message that gives it up was overtaken.
+        let is_free = has_it || self.locks.is_empty() && self.ready.is_empty();
         let given = self.scheme.exclusive() != ExclusiveAccess::Never && is_free;
         if given {
             self.blocking.give(id, None);

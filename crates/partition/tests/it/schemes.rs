@@ -83,6 +83,24 @@ fn partitions_are_granted_as_the_scheme_says() {
     }
 }
 
+/// The message that gives the partition up may be overtaken by the next request.
+#[test]
+fn transactions_are_granted_a_partition_again() {
+    for scheme in SchemeKind::ALL {
+        let mut d = under(scheme, 10);
+        let (txn, other) = (d.txn(), d.txn());
+        for _ in 0..2 {
+            assert_eq!(block(&mut d, txn), Some(scheme != Locking), "{scheme}");
+        }
+        d.send(txn, Body::AwaitsClient);
+        for (txn, id) in [(txn, 1), (other, 2)] {
+            d.call(txn, add(id).statement(&table())).expect("the partition is free");
+        }
+        [txn, other].into_iter().for_each(|txn| commit(&mut d, txn));
+        assert_eq!(d.partition.active(), 0, "{scheme}");
+    }
+}
+
 #[test]
 fn multi_partition_one_shots_exclude_others_unless_they_lock() {
     for scheme in SchemeKind::ALL {
