@@ -113,6 +113,7 @@ pub fn run(options: &Options) -> Res<()> {
     let crash = Options { rounds: Some(CRASH_ROUNDS), ..Options::default() };
     step("crash", || crate::crash::run(&crash))?;
     histories()?;
+    schemes()?;
     hot_rows()?;
     // Benchmarks are code: each has a tiny run here, so that it keeps working.
     for what in ["run all --quick", "bars --quick", "report --quick"] {
@@ -136,6 +137,15 @@ fn histories() -> Res<()> {
     ["read committed", "serializable"].into_iter().try_for_each(|isolation| {
         let control = Options { postgres: true, isolation: Some(isolation.into()), ..short() };
         step(&format!("history of PostgreSQL at {isolation}"), || crate::history::run(&control))
+    })
+}
+
+/// Runs short histories with kills under each scheme except the default.
+fn schemes() -> Res<()> {
+    ["blocking", "speculative", "locking"].into_iter().try_for_each(|scheme| {
+        let serve_args = vec!["--scheme".into(), scheme.into()];
+        let short = Options { quick: true, serve_args, ..Options::default() };
+        step(&format!("history under {scheme}"), || crate::history::run(&short))
     })
 }
 

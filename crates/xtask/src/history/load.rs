@@ -188,7 +188,7 @@ impl Worker<'_> {
                 if last == "ROLLBACK" { Ok(Event::Refused) } else { Ok(Event::Committed) }
             }
             Err(error) => {
-                self.ops.extend(steps.iter().filter_map(|step| step.write(&self.shared.keys)));
+                self.ops.extend(steps.iter().flat_map(|step| step.writes(&self.shared.keys)));
                 self.failed(&error, true)
             }
         }
@@ -299,7 +299,7 @@ impl Worker<'_> {
                 if !commits {
                     // The write may have happened before the connection was lost, and must never be
                     // visible.
-                    self.undone.extend(step.write(&self.shared.keys));
+                    self.undone.extend(step.writes(&self.shared.keys));
                 }
                 self.failed(&error, commits).map(Some)
             }
@@ -347,12 +347,29 @@ impl Worker<'_> {
     }
 
     fn any_step(&mut self) -> Step {
-        match self.rng.between(1, 10) {
+        match self.rng.between(1, 14) {
             1..=4 => self.any_read(),
             5..=8 => self.append(),
             9 => Step::Insert { id: self.id(), value: self.value() },
-            _ => Step::Update { id: self.id(), value: self.value() },
+            10 => Step::Update { id: self.id(), value: self.value() },
+            11 => self.pair(),
+            _ => self.spread(),
         }
+    }
+
+    /// Draws an append to neighbouring keys, which mostly are in several partitions.
+    fn spread(&mut self) -> Step {
+        let (table, first) = (self.rng.between(0, 1) as usize, self.id());
+        let last = (first + self.rng.between(1, 5)).min(KEYS - 1);
+        Step::Spread { table, first, last, value: self.value() }
+    }
+
+    /// Draws an INSERT of two keys. If there is already a row with one of them, the other one's row
+    /// must not be seen.
+    fn pair(&mut self) -> Step {
+        let id = self.id();
+        let ids = [id, (id + self.rng.between(1, 3)) % KEYS];
+        Step::Pair { ids, value: self.value() }
     }
 
     /// Draws the steps of a block that is sent at once. Without the answers, the client knows only

@@ -38,7 +38,7 @@ const SCHEMA: [&str; 8] = [
 ];
 
 /// Names of the prepared statements, with their texts.
-const STATEMENTS: [(&str, &str); 24] = [
+const STATEMENTS: [(&str, &str); 27] = [
     ("begin", "begin"),
     ("commit", "commit"),
     ("rollback", "rollback"),
@@ -47,6 +47,8 @@ const STATEMENTS: [(&str, &str); 24] = [
     ("release", "release savepoint s"),
     ("append0", "update h_list0 set v = v || $2 where id = $1"),
     ("append1", "update h_list1 set v = v || $2 where id = $1"),
+    ("spread0", "update h_list0 set v = v || $3 where id between $1 and $2"),
+    ("spread1", "update h_list1 set v = v || $3 where id between $1 and $2"),
     (
         "append2",
         "insert into h_rows select $1::int, coalesce(max(pos), 0) + 1, $2::bigint from h_rows where k = $1::int",
@@ -64,6 +66,7 @@ const STATEMENTS: [(&str, &str); 24] = [
     ("group1", "select id, v from h_list1 where grp = $1"),
     ("group3", "select id, v from h_reg where grp = $1"),
     ("insert", "insert into h_reg values ($1, $2, $3)"),
+    ("pair", "insert into h_reg values ($1, $2, $5), ($3, $4, $5)"),
     ("update", "update h_reg set v = $2 where id = $1"),
     ("delete", "delete from h_reg where id = $1"),
 ];
@@ -78,6 +81,8 @@ pub enum Step {
     Control(&'static str),
     /// Appends to a list of tables 0 to 2.
     Append { table: usize, id: u64, value: u64 },
+    /// Appends to the lists from `first` to `last` of table 0 or 1, in one statement.
+    Spread { table: usize, first: u64, last: u64, value: u64 },
     /// Reads the keys from `first` to `last`; a single key by equality.
     Read { table: usize, first: u64, last: u64 },
     /// Reads a list of tables 0 and 1 with FOR UPDATE.
@@ -86,6 +91,8 @@ pub enum Step {
     Group { table: usize, group: u64 },
     /// Inserts a register.
     Insert { id: u64, value: u64 },
+    /// Inserts two registers in one statement.
+    Pair { ids: [u64; 2], value: u64 },
     /// Writes a register; an absent one counts as a read.
     Update { id: u64, value: u64 },
     /// Deletes a register; an insert of the same one must follow in the same transaction.
@@ -103,6 +110,10 @@ impl Step {
             }
             Self::Append { table, id, value } => {
                 batch.execute(["append0", "append1"][*table], &[&text(id), &format!(",{value}")]);
+            }
+            Self::Spread { table, first, last, value } => {
+                let name = ["spread0", "spread1"][*table];
+                batch.execute(name, &[&text(first), &text(last), &format!(",{value}")]);
             }
             Self::Read { table, first, last } if first == last => {
                 batch.execute(["point0", "point1", "point2", "point3"][*table], &[&text(first)]);
@@ -123,21 +134,27 @@ impl Step {
             Self::Insert { id, value } => {
                 batch.execute("insert", &[&text(id), &text(&(id / GROUP)), &text(value)])
             }
+            Self::Pair { ids: [a, b], value } => {
+                let (in_a, in_b) = (text(&(a / GROUP)), text(&(b / GROUP)));
+                batch.execute("pair", &[&text(a), &in_a, &text(b), &in_b, &text(value)]);
+            }
             Self::Update { id, value } => batch.execute("update", &[&text(id), &text(value)]),
             Self::Delete { id } => batch.execute("delete", &[&text(id)]),
         }
     }
 
-    /// Returns its write, if any.
-    pub fn write(&self, keys: &Keys) -> Option<Op> {
-        match self {
-            Self::Append { table, id, value } => {
-                Some(Op::Append { key: keys.key(*table, *id), value: *value })
+    /// Returns its writes.
+    pub fn writes(&self, keys: &Keys) -> Vec<Op> {
+        let append = |table, id, value| Op::Append { key: keys.key(table, id), value };
+        let write = |id, value| Op::Write { key: keys.key(REGISTERS, id), value };
+        match *self {
+            Self::Append { table, id, value } => vec![append(table, id, value)],
+            Self::Spread { table, first, last, value } => {
+                (first..=last).map(|id| append(table, id, value)).collect()
             }
-            Self::Insert { id, value } | Self::Update { id, value } => {
-                Some(Op::Write { key: keys.key(REGISTERS, *id), value: *value })
-            }
-            _ => None,
+            Self::Insert { id, value } | Self::Update { id, value } => vec![write(id, value)],
+            Self::Pair { ids, value } => ids.map(|id| write(id, value)).into(),
+            _ => Vec::new(),
         }
     }
 
@@ -152,20 +169,29 @@ impl Step {
                         TABLES[*table], answer.tag
                     ));
                 }
-                ops.extend(self.write(keys));
+                ops.extend(self.writes(keys));
+            }
+            Self::Spread { table, first, last, .. } => {
+                if answer.tag != format!("UPDATE {}", last - first + 1) {
+                    return Err(format!(
+                        "an append to {} {first} to {last} answers `{}`",
+                        TABLES[*table], answer.tag
+                    ));
+                }
+                ops.extend(self.writes(keys));
             }
             Self::Update { id, .. } if answer.tag == "UPDATE 0" => {
                 ops.push(Op::Read { key: keys.key(REGISTERS, *id), value: None });
             }
             Self::Insert { id, .. } => {
-                // Its success implies that the register was absent, or deleted by this transaction.
-                let key = keys.key(REGISTERS, *id);
-                if !ops.iter().any(|op| matches!(op, Op::Read { key: k, .. } | Op::Write { key: k, .. } if *k == key)) {
-                    ops.push(Op::Read { key, value: None });
-                }
-                ops.extend(self.write(keys));
+                inserted(keys.key(REGISTERS, *id), ops);
+                ops.extend(self.writes(keys));
             }
-            Self::Update { .. } => ops.extend(self.write(keys)),
+            Self::Pair { ids, .. } => {
+                ids.iter().for_each(|id| inserted(keys.key(REGISTERS, *id), ops));
+                ops.extend(self.writes(keys));
+            }
+            Self::Update { .. } => ops.extend(self.writes(keys)),
             Self::Read { table, first, last } => read(*table, *first, *last, answer, keys, ops)?,
             Self::Lock { table, id } => read(*table, *id, *id, answer, keys, ops)?,
             Self::Group { table, group } => {
@@ -173,6 +199,16 @@ impl Step {
             }
         }
         Ok(())
+    }
+}
+
+/// Records what the success of an INSERT implies: the register was absent, or this transaction has
+/// deleted it.
+fn inserted(key: Key, ops: &mut Vec<Op>) {
+    let is_known =
+        |op: &Op| matches!(op, Op::Read { key: k, .. } | Op::Write { key: k, .. } if *k == key);
+    if !ops.iter().any(is_known) {
+        ops.push(Op::Read { key, value: None });
     }
 }
 
@@ -306,6 +342,25 @@ mod tests {
         let append = Step::Append { table: 0, id: 4, value: 1 };
         let none = Answer { tag: "UPDATE 0".into(), ..Answer::default() };
         assert!(append.record(&none, &keys, &mut Vec::new()).unwrap_err().contains("UPDATE 0"));
+    }
+
+    #[test]
+    fn a_statement_writes_several_keys() {
+        let keys = Keys::new(&mut History::new());
+        let mut ops = Vec::new();
+        let spread = Step::Spread { table: 1, first: 4, last: 5, value: 8 };
+        let answer = |tag: &str| Answer { tag: tag.into(), ..Answer::default() };
+        assert!(spread.record(&answer("UPDATE 1"), &keys, &mut ops).is_err());
+        spread.record(&answer("UPDATE 2"), &keys, &mut ops).unwrap();
+        let append = |id| Op::Append { key: keys.key(1, id), value: 8 };
+        assert_eq!(ops, [append(4), append(5)]);
+        ops.clear();
+        let pair = Step::Pair { ids: [6, 4], value: 9 };
+        pair.record(&answer("INSERT 0 2"), &keys, &mut ops).unwrap();
+        let key = |id| keys.key(REGISTERS, id);
+        let absent = |id| Op::Read { key: key(id), value: None };
+        let write = |id| Op::Write { key: key(id), value: 9 };
+        assert_eq!(ops, [absent(6), absent(4), write(6), write(4)]);
     }
 
     #[test]
