@@ -58,6 +58,7 @@ pub(crate) enum Command {
         program: Arc<Program>,
         env: Arc<Env>,
         last: bool,
+        optimistic: bool,
     },
     Control(Control),
     /// Promise to await the decision.
@@ -266,7 +267,7 @@ impl Participant {
         }
         let body = match command.clone() {
             Command::OneShot(program, env) => Body::OneShot { program, env, rows: None },
-            Command::Fragment { program, env, .. } => Body::Statement {
+            Command::Fragment { program, env, optimistic, .. } => Body::Statement {
                 program,
                 env,
                 rows: None,
@@ -275,6 +276,7 @@ impl Participant {
                 learns: false,
                 may_use_retired: false,
                 may_add: false,
+                optimistic,
             },
             Command::Control(Control::Finish { commit }) => self.decided(commit.is_some()),
             Command::Verdict(commit) => {

@@ -110,7 +110,7 @@ pub(crate) struct Session {
     seq: u32,
     /// The transaction that it repeats was undone because one ahead of it was. As in the server, it
     /// is repeated without speculation. Otherwise two transactions could discard each other
-    /// forever.
+    /// forever. The same applies to one whose optimistic run was invalid.
     discarded: bool,
     pub running: Option<Running>,
 }
@@ -154,12 +154,18 @@ impl Session {
             let command = Command::OneShot(program, env);
             return self.call(fragment.at, command, Purpose::OneShot, now, out);
         }
+        let one_round = plan.rounds.len() == 1 && !self.discarded;
         let awaits_quiet = match cx.0.scheme.exclusive() {
             ExclusiveAccess::Never => return self.next_round(now, cx, out),
             ExclusiveAccess::IfUnlocked => false,
-            ExclusiveAccess::WhenUnlocked => ROUNDS > 0,
+            ExclusiveAccess::AfterConflict if one_round => {
+                if let Some(running) = &mut self.running {
+                    running.protocol.run_optimistically(&plan.partitions());
+                }
+                return self.next_round(now, cx, out);
+            }
+            ExclusiveAccess::WhenUnlocked | ExclusiveAccess::AfterConflict => ROUNDS > 0,
         };
-        let one_round = plan.rounds.len() == 1 && !self.discarded;
         self.step(Step::Acquire, now, cx, out, |protocol, outgoing| {
             let partitions = &plan.partitions();
             protocol.acquire(AccessRequest { partitions, awaits_quiet, one_round }, outgoing);
@@ -325,7 +331,9 @@ impl Session {
                 && !plan.rounds[at + 1..].iter().flatten().any(|later| later.at == fragment.at);
             let fails = plan.abort == Abort::Fragment(at, fragment.at);
             let (program, env) = cx.1.update(&fragment.keys, number, fails);
-            let command = Command::Fragment { program, env, last };
+            let optimistic =
+                self.running.as_ref().is_some_and(|running| running.protocol.is_optimistic());
+            let command = Command::Fragment { program, env, last, optimistic };
             self.call(fragment.at, command, Purpose::Fragment, now, out);
         }
     }

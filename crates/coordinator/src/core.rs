@@ -170,7 +170,7 @@ pub(crate) struct Core {
     /// How many times a deadlock has aborted the running statement, or `None` if it cannot be
     /// retried.
     retries: Cell<Option<u32>>,
-    /// The running statement may run behind undecided transactions.
+    /// The running statement may run behind undecided transactions, or optimistically.
     may_speculate: Cell<bool>,
     /// A partition to which it had exclusive access could not continue at once.
     stalled: Cell<bool>,
@@ -261,12 +261,14 @@ impl Core {
         self.retries.set(retries);
     }
 
-    /// Records whether the running statement may run behind undecided transactions.
+    /// Records whether the running statement may run behind undecided transactions, or
+    /// optimistically.
     pub(crate) fn allow_speculation(&self, yes: bool) {
         self.may_speculate.set(yes);
     }
 
-    /// Returns true if the running statement may run behind undecided transactions.
+    /// Returns true if the running statement may run behind undecided transactions, or
+    /// optimistically.
     pub(crate) fn may_speculate(&self) -> bool {
         self.may_speculate.get()
     }

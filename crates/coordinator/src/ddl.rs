@@ -352,6 +352,7 @@ async fn create_index(
         learns: false,
         may_use_retired: false,
         may_add: false,
+        optimistic: false,
     })
     .await?;
     fill_global_index(core, &table, at, &env).await?;

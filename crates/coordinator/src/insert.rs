@@ -235,9 +235,10 @@ pub(crate) async fn deal(
     parts: Vec<RowBatch>,
     env: &Arc<Env>,
 ) -> Result<Vec<Reply>, Stop> {
-    let (fresh, sees) = {
+    let (fresh, sees, optimistic) = {
         let txn = core.txn();
-        (is_fresh(&txn, program), txn.sees(Needs::at_home(program)))
+        let sees = txn.sees(Needs::at_home(program));
+        (is_fresh(&txn, program), sees, txn.protocol.is_optimistic())
     };
     let past = snapshot::program_at(core, program, sees.filter(|_| !fresh))?;
     let program = past.as_ref().unwrap_or(program);
@@ -251,6 +252,7 @@ pub(crate) async fn deal(
             learns: false,
             may_use_retired: false,
             may_add: false,
+            optimistic,
         }
         .body(sees)
     };

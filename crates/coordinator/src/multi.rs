@@ -2,8 +2,8 @@
 //! to it. The protocol itself is [`crate::protocol`].
 //!
 //! Invariants
-//! 1. A transaction that uses locks may be a deadlock victim, and one that has run behind an
-//!    undecided one may be undone. A single statement is then retried.
+//! 1. A transaction that uses locks may be a deadlock victim. One that has run behind an undecided
+//!    one or optimistically may be undone. A single statement is then retried.
 //! 2. It gives up all partitions (and keeps locks on what it has used) as soon as it cannot
 //!    continue at one of them, and before it goes to a partition outside the set. So a transaction
 //!    with exclusive access waits only while it requests partitions.
@@ -19,9 +19,9 @@ use clearway_partition::{ExclusiveAccess, Failure};
 use clearway_sync::time::Instant;
 use clearway_types::{PartitionId, SqlError, SqlResult, SqlState};
 
-/// Requests exclusive access to these partitions (ascending) as the scheme says, if the statement
-/// is a transaction of its own on more than one. `one_round`: it will send exactly one message to
-/// each of them.
+/// Requests exclusive access to these partitions (ascending) as the scheme says, or lets the
+/// statement run optimistically, if it is a transaction of its own on more than one. `one_round`:
+/// it will send exactly one message to each of them.
 pub(crate) async fn block(
     core: &Core,
     partitions: &[PartitionId],
@@ -35,12 +35,16 @@ pub(crate) async fn block(
     if partitions.len() < 2 || !fits(&core.txn()) {
         return Ok(());
     }
+    let one_round = one_round && core.may_speculate();
     let awaits_quiet = match core.engine().exclusive() {
         ExclusiveAccess::Never => return Ok(()),
         ExclusiveAccess::IfUnlocked => false,
-        ExclusiveAccess::WhenUnlocked => true,
+        ExclusiveAccess::AfterConflict if one_round => {
+            core.txn().protocol.run_optimistically(partitions);
+            return Ok(());
+        }
+        ExclusiveAccess::WhenUnlocked | ExclusiveAccess::AfterConflict => true,
     };
-    let one_round = one_round && core.may_speculate();
     acquire(core, AccessRequest { partitions, awaits_quiet, one_round }).await.map(drop)
 }
 

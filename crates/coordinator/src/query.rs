@@ -165,10 +165,13 @@ async fn send_to(
         let changes = matches!(&**program, Program::Update { .. } | Program::Delete { .. });
         multi::block(core, &targets, changes && !has_more_work(program)).await?;
     }
+    let optimistic = core.txn().protocol.is_optimistic();
     let past = program_at(core, program, sees.filter(|_| !fresh))?;
     let program = past.as_ref().unwrap_or(program);
     let body = |_| {
-        Work { program, env, rows: None, batch, fresh, learns, may_use_retired, may_add }.body(sees)
+        let rows = None;
+        Work { program, env, rows, batch, fresh, learns, may_use_retired, may_add, optimistic }
+            .body(sees)
     };
     let replies = everywhere(core, targets.iter().copied(), body).await?;
     Ok(targets.into_iter().zip(replies).collect())
@@ -218,6 +221,7 @@ async fn in_turn(
                 learns: false,
                 may_use_retired: false,
                 may_add: false,
+                optimistic: false,
             }
             .body(sees)
         };
@@ -338,6 +342,7 @@ pub(crate) async fn pull(
         learns: false,
         may_use_retired: false,
         may_add: false,
+        optimistic: false,
     };
     let mut seq = core.send(partition, id, body);
     loop {

@@ -329,12 +329,15 @@ pub(crate) struct Work<'a> {
     pub may_use_retired: bool,
     /// See [`Body::Statement::may_add`].
     pub may_add: bool,
+    /// See [`Body::Statement::optimistic`].
+    pub optimistic: bool,
 }
 
 impl Work<'_> {
     /// Builds the message; `sees` is from [`Txn::sees`].
     pub(crate) fn body(self, sees: Option<Sees>) -> Body {
-        let Self { program, env, rows, batch, fresh, learns, may_use_retired, may_add } = self;
+        let Self { program, env, rows, batch, fresh, learns, may_use_retired, may_add, optimistic } =
+            self;
         let (program, env) = (program.clone(), env.clone());
         let batch = batch.unwrap_or(Batch::ALL);
         // No other transaction changes what this one has created. A global index may lack keys of
@@ -357,6 +360,7 @@ impl Work<'_> {
                 learns,
                 may_use_retired,
                 may_add,
+                optimistic,
             },
         }
     }

@@ -23,7 +23,7 @@ impl fmt::Debug for Suspended {
 }
 
 /// Runs a statement, and retries it while it is the victim of deadlocks that can be hidden from the
-/// client, or is undone because it has run behind a transaction that was.
+/// client, or is undone because it has run behind a transaction that was, or optimistically.
 pub(crate) async fn run(core: Rc<Core>, plan: Arc<Plan>, env: Arc<Env>) -> End {
     let mut retries = 0;
     // A COMMIT aborted by a deadlock has ended its block, so it would be a different statement now.

@@ -27,6 +27,6 @@ pub use message::{
     Batch, Body, COMMITTED, Failure, FragmentOrigin, Message, NOBODY, Out, Outbox, RawOp, Reply,
     Stake, TakeHotRows,
 };
-pub use partition::{Partition, SchemeCounts};
-pub use scheme::{ExclusiveAccess, SchemeKind};
+pub use partition::Partition;
+pub use scheme::{ExclusiveAccess, SchemeCounts, SchemeKind};
 pub use snapshots::{Committing, Opening, Snapshot, Snapshots};

@@ -103,6 +103,11 @@ pub enum Body {
         /// Whether an UPDATE that only adds may do so concurrently with others. Not at REPEATABLE
         /// READ: there, two concurrent changes of a row must not both commit.
         may_add: bool,
+        /// Whether the transaction is this round of statements, which change rows, and has not
+        /// requested its partitions. Then it runs without locks, is validated at its end, and has
+        /// locks on what it has read and changed from then on. If it is invalid, it fails with
+        /// [`Failure::Undone`].
+        optimistic: bool,
     },
     /// A statement of a general transaction that sees an open snapshot and its transaction's own
     /// changes. If it only reads, it takes no locks and waits for none. If it changes or locks
@@ -300,8 +305,9 @@ pub enum Failure {
     /// [`crate::Limits::one_shot_bytes`], it needs more than one turn, or others have locked what
     /// it reads. It must run again as a statement with a snapshot.
     NeedsSnapshot,
-    /// A transaction that this one was behind has been undone, and this one before it. All its
-    /// changes here are gone, and each further call fails with this until it ends.
+    /// A transaction that this one was behind has been undone, and this one before it; or it ran
+    /// optimistically, and its run was invalid. All its changes here are gone, and each further
+    /// call fails with this until it ends.
     Undone,
 }
 

@@ -118,6 +118,8 @@ pub(crate) struct Statement {
     pub may_use_retired: bool,
     /// Same as [`crate::Body::Statement::may_add`].
     pub may_add: bool,
+    /// Same as [`crate::Body::Statement::optimistic`], until it is valid.
+    pub optimistic: bool,
     /// The snapshot that it sees; `None` for the current state.
     pub as_of: Option<AsOf>,
 }
@@ -172,6 +174,9 @@ pub(crate) enum Then {
     End(Failure),
     /// ROLLBACK TO is complete.
     Done,
+    /// The optimistic run was invalid: the one-shot runs again with locks; a fragment, if it is
+    /// none, fails.
+    Discarded(Option<OneShot>),
     /// The speculative one-shot has failed, or runs again later if there is no failure.
     Speculated { exec: Box<Exec>, failure: Option<Failure>, cancelled: Option<SqlError> },
 }
@@ -180,6 +185,16 @@ impl Job {
     /// Returns true if only an unavailable page may end the job early.
     pub(crate) fn must_continue(&self) -> bool {
         matches!(self, Self::Undo { .. } | Self::Finish { .. })
+    }
+
+    /// Records the cancellation of a one-shot that is being undone and would run again.
+    pub(crate) fn cancel_retry(&mut self, error: SqlError) {
+        let Self::Undo { then, .. } = self else { return };
+        match then {
+            Then::Speculated { cancelled, .. } => *cancelled = Some(error),
+            Then::Discarded(Some(_)) => *then = Then::End(Failure::Sql(error)),
+            _ => {}
+        }
     }
 
     /// Returns the session and statement of the job.

@@ -64,11 +64,12 @@ table::settings! {
     /// increments]
     hot_rows("LIST"): HotRows => HotRows = HotRows::default();
     /// Concurrency control of statements outside a block that change or lock rows of several
-    /// partitions: hybrid, blocking, speculative or locking. hybrid: they have their partitions to
-    /// themselves if no lock is held there, otherwise they lock rows. blocking: they wait for that,
-    /// unless a transaction with locks there may wait for its client. speculative: like blocking,
-    /// but statements run behind one that has finished and is undecided, and again if it aborts.
-    /// locking: they lock rows [default: hybrid]
+    /// partitions: hybrid, blocking, speculative, locking or optimistic. hybrid: they have their
+    /// partitions to themselves if no lock is held there, otherwise they lock rows. blocking: they
+    /// wait for that, unless a transaction with locks there may wait for its client. speculative:
+    /// like blocking, but statements run behind one that has finished and is undecided, and again
+    /// if it aborts. locking: they lock rows. optimistic: they run without locks, are validated,
+    /// and run again as under blocking if they are invalid [default: hybrid]
     scheme("HOW"): SchemeKind => SchemeKind = SchemeKind::default();
     /// Seconds between checkpoints, 1 to 86400 [default: 60]
     checkpoint_interval_s("SECONDS"): u64 => u64 = 60, in 1..=86_400;

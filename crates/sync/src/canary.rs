@@ -139,6 +139,8 @@ pub enum Bug {
     /// The undo of a transaction that has run behind an aborted one is released instead of
     /// executed.
     ReleasedUndo,
+    /// What an optimistic run has read is not validated.
+    UnvalidatedRead,
     /// A block that is run again continues although an answer differs.
     UnequalReplay,
     /// An error that depends on a change of a transaction ahead does not wait for that

@@ -28,8 +28,8 @@ const SIM_CLIPPY: &str = "clippy -p clearway-sim --target-dir target/sim -- -D w
 /// client sees them.
 const LOCK_CANARIES: &str = "test -p clearway-partition -p clearway-coordinator --lib --target-dir target/sim canaries_are_found";
 
-/// Planted bugs that the tests of increments must find.
-const ADDITION_CANARIES: &str = "test -p clearway-storage -p clearway-partition --test it --target-dir target/sim canaries_are_found";
+/// Planted bugs that the tests of storage and of partitions must find.
+const PARTITION_CANARIES: &str = "test -p clearway-storage -p clearway-partition --test it --target-dir target/sim canaries_are_found";
 
 /// The fabric with the provider that needs libibverbs. Without a device, its tests report that they
 /// are skipped.
@@ -93,7 +93,7 @@ pub fn run(options: &Options) -> Res<()> {
     cargo("clippy for the simulation", SIM_CLIPPY, &[crate::sim::FLAGS])?;
     step("simulation", || crate::sim::run(&Options::default()))?;
     cargo("canaries of the lock table", LOCK_CANARIES, &[crate::sim::FLAGS])?;
-    cargo("canaries of additions", ADDITION_CANARIES, &[crate::sim::FLAGS])?;
+    cargo("canaries of storage and partitions", PARTITION_CANARIES, &[crate::sim::FLAGS])?;
     step("canaries", || crate::sim::run(&Options { canaries: true, ..Options::default() }))?;
     let of_histories = Options { canaries: true, histories: true, ..Options::default() };
     step("canaries of the checker of histories", || crate::sim::run(&of_histories))?;
@@ -142,7 +142,7 @@ fn histories() -> Res<()> {
 
 /// Runs short histories with kills under each scheme except the default.
 fn schemes() -> Res<()> {
-    ["blocking", "speculative", "locking"].into_iter().try_for_each(|scheme| {
+    ["blocking", "speculative", "locking", "optimistic"].into_iter().try_for_each(|scheme| {
         let serve_args = vec!["--scheme".into(), scheme.into()];
         let short = Options { quick: true, serve_args, ..Options::default() };
         step(&format!("history under {scheme}"), || crate::history::run(&short))

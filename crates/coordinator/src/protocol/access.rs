@@ -92,6 +92,13 @@ impl Coordination {
         }
     }
 
+    /// Lets the one round of fragments to these partitions run optimistically: without requesting
+    /// them. If one of the runs is invalid, the transaction counts as undone.
+    pub fn run_optimistically(&mut self, partitions: &[PartitionId]) {
+        partitions.iter().for_each(|partition| self.join(*partition));
+        (self.optimistic, self.short) = (true, true);
+    }
+
     /// Gives up exclusive access: the transaction waits for its client or for a lock. It keeps
     /// locks on what it has used, so that only conflicting work waits for its end.
     pub fn await_client(&mut self, out: &mut Vec<Outgoing>) {

@@ -19,7 +19,8 @@
 //!    partitions.
 //! 3. `participants` holds every partition that may hold locks or effects of the transaction.
 //! 4. A transaction that has run behind undecided ones holds its commit until they have committed,
-//!    and starts over if one of them aborts. It learns both from the partitions.
+//!    and starts over if one of them aborts. It learns both from the partitions. One that runs
+//!    optimistically has requested nothing, and starts over if a partition finds its run invalid.
 //! 5. The commit is logged after every transaction that this one is behind has committed, and
 //!    before any partition is told of it.
 //! 6. [`Control::Finish`] is sent to every participant exactly once.
@@ -123,15 +124,19 @@ pub struct Coordination {
     participants: Vec<PartitionId>,
     /// The participants to which it has exclusive access, in partition order.
     exclusive: Vec<PartitionId>,
-    /// It has requested partitions and not waited since. They treat it as one that ends soon.
+    /// It has requested partitions, or runs optimistically, and has not waited since. They treat it
+    /// as one that ends soon.
     short: bool,
+    /// Its fragments run optimistically.
+    optimistic: bool,
     wrote: bool,
     /// Where it has changed rows whose last change was not committed, or has run behind an
     /// undecided transaction: [`Reply::behind`].
     behind: Vec<PartitionId>,
     /// Where it may have added to rows concurrently with others: [`Reply::increments`].
     increments: Vec<PartitionId>,
-    /// A transaction that it was behind was undone, and so was this one: [`Failure::Undone`].
+    /// A transaction that it was behind was undone, and so was this one; or its optimistic run was
+    /// invalid: [`Failure::Undone`].
     undone: bool,
     /// The participants that have promised to await the decision.
     voted: Vec<PartitionId>,
@@ -168,7 +173,13 @@ impl Coordination {
         !self.exclusive.is_empty()
     }
 
-    /// Returns true if it has requested partitions and not waited since.
+    /// Returns true if its fragments run optimistically.
+    pub fn is_optimistic(&self) -> bool {
+        self.optimistic
+    }
+
+    /// Returns true if it has requested partitions, or runs optimistically, and has not waited
+    /// since.
     pub fn is_short(&self) -> bool {
         self.short
     }
@@ -183,7 +194,8 @@ impl Coordination {
         !self.behind.is_empty()
     }
 
-    /// Returns true if it was undone because a transaction ahead of it was.
+    /// Returns true if it was undone because a transaction ahead of it was, or because its
+    /// optimistic run was invalid.
     pub fn is_undone(&self) -> bool {
         self.undone
     }

@@ -238,3 +238,18 @@ fn the_first_failure_of_a_round_cancels_the_others() {
     assert!(round.is_over());
     assert_eq!(round.failed(), Some(Failure::StalePlan));
 }
+
+/// Invariant 4.
+#[test]
+fn an_optimistic_round_requests_nothing() {
+    let mut txn = txn();
+    txn.run_optimistically(&[A, B]);
+    assert!(txn.is_optimistic() && txn.is_short() && !txn.is_exclusive());
+    assert_eq!(txn.participants(), [A, B]);
+    // A fragment waits for a lock after all.
+    let waits = [send(A, Control::AwaitsClient), send(B, Control::AwaitsClient)];
+    assert_eq!(run(&mut txn, Coordination::stalled), waits);
+    txn.note(&Err(Failure::Undone));
+    assert!(txn.is_undone());
+    assert_eq!(run(&mut txn, Coordination::abort), [finish(A, None), finish(B, None)]);
+}

@@ -9,6 +9,7 @@ mod contention;
 mod deadlocks;
 mod global_indexes;
 mod learned;
+mod optimistic;
 mod panics;
 mod partition_waits;
 mod retire;

@@ -23,8 +23,8 @@ fn waits(engine: &Engine) -> Vec<String> {
 }
 
 #[test]
-fn only_locking_locks_rows_of_idle_partitions() {
-    if !is_alone("schemes::only_locking_locks_rows_of_idle_partitions") {
+fn rows_of_idle_partitions_are_locked_as_the_scheme_says() {
+    if !is_alone("schemes::rows_of_idle_partitions_are_locked_as_the_scheme_says") {
         return;
     }
     for scheme in SchemeKind::ALL {
@@ -38,8 +38,10 @@ fn only_locking_locks_rows_of_idle_partitions() {
         let asked = requests("lock.partition");
         bank.add_to_all(&mut worker, 1).unwrap();
         let locks = counted("lock.") - before;
-        assert_eq!(locks > 0, scheme == SchemeKind::Locking, "{scheme}: {locks} locks");
-        // A request for each partition, and a statement for each.
+        // What an optimistic statement has used is locked until its decision.
+        let expected = matches!(scheme, SchemeKind::Locking | SchemeKind::Optimistic);
+        assert_eq!(locks > 0, expected, "{scheme}: {locks} locks");
+        // A statement for each partition and, unless it locks, a request for each.
         let messages = requests("lock.partition") - asked;
         assert_eq!(messages, if locks > 0 { 2 } else { 4 }, "{scheme}");
         assert_eq!(bank.balance(&mut worker, 3), Some(102));
@@ -85,7 +87,7 @@ fn blocking_waits_for_one_shots_with_locks() {
         assert!(matches!(long.start(&many), Step::Pending), "a slice is one row");
         let all = bank.adding_to_all(multi, 10);
         assert!(matches!(multi.start(&all), Step::Pending));
-        let blocking = matches!(scheme, SchemeKind::Blocking | SchemeKind::Speculative);
+        let blocking = !matches!(scheme, SchemeKind::Hybrid | SchemeKind::Locking);
         assert_eq!(waits(&engine)[0] == "partition 0", blocking, "{scheme}: {:?}", waits(&engine));
         let read = bank.reading(single, here[9 % here.len()]);
         assert_eq!(matches!(single.start(&read), Step::Pending), blocking, "{scheme}");

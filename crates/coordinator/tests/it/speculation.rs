@@ -10,50 +10,55 @@ const ACCOUNTS: i32 = 20;
 const PARTITIONS: u16 = 3;
 
 /// Opens an engine in which a statement on several partitions waits for a turn before its decision.
-fn open() -> Arc<Engine> {
+fn open(scheme: SchemeKind) -> Arc<Engine> {
     open_config(&MemDisk::new(), PARTITIONS, 4, |config| {
-        config.partition = Limits { scheme: SchemeKind::Speculative, ..Limits::default() };
+        config.partition = Limits { scheme, ..Limits::default() };
         config.stall = Stall::Turns(1);
     })
 }
 
-struct Scene {
-    engine: Arc<Engine>,
-    bank: Bank,
-    workers: [Worker; 4],
+/// Four sessions of an engine of three partitions.
+pub struct Scene {
+    pub engine: Arc<Engine>,
+    pub bank: Bank,
+    pub workers: [Worker; 4],
 }
 
 impl Scene {
     fn new() -> Self {
-        let engine = open();
+        Self::under(SchemeKind::Speculative)
+    }
+
+    pub fn under(scheme: SchemeKind) -> Self {
+        let engine = open(scheme);
         let mut workers = [0, 1, 2, 3].map(|worker| Worker::new(&engine, worker));
         let bank = Bank::create(&mut workers[0], ACCOUNTS, 100);
         Self { engine, bank, workers }
     }
 
-    fn starts_adding_to_all(&mut self, worker: usize, amount: i32) {
+    pub fn starts_adding_to_all(&mut self, worker: usize, amount: i32) {
         let plan = self.bank.adding_to_all(&mut self.workers[worker], amount);
         self.starts(worker, &plan);
     }
 
-    fn starts_adding(&mut self, worker: usize, id: i32, amount: i32) {
+    pub fn starts_adding(&mut self, worker: usize, id: i32, amount: i32) {
         let plan = self.bank.adding(&mut self.workers[worker], id, amount);
         self.starts(worker, &plan);
     }
 
-    fn starts_inserting(&mut self, worker: usize, ids: &[i32]) {
+    pub fn starts_inserting(&mut self, worker: usize, ids: &[i32]) {
         let rows: Vec<(i32, i32)> = ids.iter().map(|id| (*id, 1)).collect();
         let plan = self.bank.inserting(&mut self.workers[worker], &rows);
         self.starts(worker, &plan);
     }
 
-    fn starts(&mut self, worker: usize, plan: &Arc<clearway_ir::Plan>) {
+    pub fn starts(&mut self, worker: usize, plan: &Arc<clearway_ir::Plan>) {
         let step = self.workers[worker].start(plan);
         assert!(matches!(step, Step::Pending), "{worker}: {step:?}");
     }
 
     /// Lets a session run. Checks that its statement cannot end.
-    fn waits(&mut self, worker: usize) {
+    pub fn waits(&mut self, worker: usize) {
         for _ in 0..10 {
             self.workers[worker].port.poll(&mut Vec::new());
             let step = self.workers[worker].resume();
@@ -61,26 +66,29 @@ impl Scene {
         }
     }
 
-    fn ends(&mut self, worker: usize) -> Result<(), SqlState> {
+    pub fn ends(&mut self, worker: usize) -> Result<(), SqlState> {
         self.workers[worker].end(Step::Pending).map(drop).map_err(|error| error.state())
     }
 
-    fn cancels(&mut self, worker: usize) {
+    pub fn cancels(&mut self, worker: usize) {
         self.workers[worker].cancel(&SqlError::new(SqlState::QUERY_CANCELED, "enough"));
         assert_eq!(self.ends(worker), Err(SqlState::QUERY_CANCELED));
     }
 
-    /// Returns the numbers of transactions that ran behind others, and that were undone.
-    fn counts(&self) -> (u64, u64) {
+    /// Returns the numbers of transactions that ran behind others or optimistically, and that were
+    /// undone.
+    pub fn counts(&self) -> (u64, u64) {
         let all = (0..PARTITIONS).map(|at| self.engine.scheme_counts(PartitionId(at)));
-        all.fold((0, 0), |(ran, undone), of| (ran + of.speculated, undone + of.discarded))
+        all.fold((0, 0), |(ran, undone), of| {
+            (ran + of.speculated + of.validated, undone + of.discarded)
+        })
     }
 
-    fn balance(&mut self, id: i32) -> Option<i32> {
+    pub fn balance(&mut self, id: i32) -> Option<i32> {
         self.bank.balance(&mut self.workers[0], id)
     }
 
-    fn close(self) {
+    pub fn close(self) {
         assert_eq!(self.engine.lock_waits(), []);
         self.workers.into_iter().for_each(Worker::close);
         self.engine.shutdown().unwrap();
@@ -88,7 +96,7 @@ impl Scene {
 }
 
 /// Returns an id of this partition that no account has.
-fn unused(partition: u16, nth: usize) -> i32 {
+pub fn unused(partition: u16, nth: usize) -> i32 {
     let here = |id: &i32| Bank::home(*id, PARTITIONS) == PartitionId(partition);
     (1000..).filter(here).nth(nth).unwrap()
 }

@@ -1,6 +1,6 @@
 //! The steps of one row's change, and the errors that a change can return.
 
-use super::{Cx, Stop, recheck};
+use super::{Cx, Locking, Stop, recheck};
 use crate::lock::Mode;
 use clearway_ir::program::Env;
 use clearway_ir::value::write_text;
@@ -116,10 +116,13 @@ impl Steps {
             // new row is locked even under a hidden row number: SKIP LOCKED locks no range, and
             // would read the row before it commits.
             let stays = tree == table.tree && matches!(step, Step::Update { .. });
-            if stays {
-                cx.lock_row(table.id, tree, key, Mode::NoKeyExclusive)?;
+            let mode = if stays { Mode::NoKeyExclusive } else { Mode::Exclusive };
+            if cx.locking == Locking::Record {
+                cx.record_write(tree, key, mode)?;
+            } else if stays {
+                cx.lock_row(table.id, tree, key, mode)?;
             } else {
-                cx.lock_change(table.id, tree, key, Mode::Exclusive)?;
+                cx.lock_change(table.id, tree, key, mode)?;
             }
             self.locked += 1;
         }

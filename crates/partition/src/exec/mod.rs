@@ -6,7 +6,7 @@
 //!    only: the next run resumes with the step that it stopped at. A row's change may consist of
 //!    several steps (its table, its indexes); they are noted before the first is executed.
 //! 2. With [`Locking::Take`], whatever was read before a stop, and is relied on after it, is
-//!    locked.
+//!    locked. With [`Locking::Record`] it is in the read set, which is locked before the next run.
 //! 3. A statement does not see its own changes: keys that it may move ahead of its scan are
 //!    collected before the first change.
 
@@ -23,12 +23,14 @@ mod path;
 mod raw;
 mod recheck;
 mod scan;
+mod sets;
 mod violation;
 
 pub(crate) use fast::{Scratch, is_atomic, run_atomic};
 pub(crate) use learning::Learning;
 pub(crate) use path::{is_blind, push_blind, push_point};
 pub(crate) use raw::run_raw;
+pub(crate) use sets::AccessSets;
 pub use violation::{not_null_violation, satisfies_checks};
 
 use crate::limits::Limits;
@@ -57,7 +59,8 @@ pub(crate) enum Stop {
     Wait(Wait),
     /// The transaction is retired on this key and needs its lock again.
     Reclaim(TreeId, Box<[u8]>),
-    /// With [`Locking::Check`]: another transaction holds a conflicting lock.
+    /// With [`Locking::Check`] or [`Locking::Record`]: another transaction holds a conflicting
+    /// lock, or waits for one.
     Conflict,
     /// Its turn is over.
     Slice,
@@ -96,6 +99,9 @@ pub(crate) enum Locking {
     None,
     /// Checks that the locks are available; the run ends before another starts.
     Check,
+    /// Takes none, and records what is read and changed. The run is validated before another
+    /// transaction runs.
+    Record,
     /// Takes them.
     Take,
 }
@@ -104,6 +110,8 @@ pub(crate) enum Locking {
 pub(crate) struct Cx<'a, T: Trees> {
     pub trees: &'a mut Versioned<T>,
     pub locks: &'a mut LockTable,
+    /// For [`Locking::Record`].
+    pub sets: &'a mut AccessSets,
     pub txn: TxnId,
     pub log: &'a mut T::Log,
     pub mode: TxnMode,
@@ -151,7 +159,19 @@ impl<T: Trees> Cx<'_, T> {
                 Ok(())
             }
             Locking::Check => Err(Stop::Conflict),
+            Locking::Record => {
+                self.sets.read(target, mode);
+                Ok(())
+            }
             Locking::Take => granted(self.locks.acquire(self.txn, target, mode), target, mode),
+        }
+    }
+
+    /// Adds a key to the write set before it is changed.
+    fn record_write(&mut self, tree: TreeId, key: &[u8], mode: Mode) -> Result<(), Stop> {
+        match self.sets.write((self.txn, &*self.locks), (tree, key), mode) {
+            true => Ok(()),
+            false => Err(Stop::Conflict),
         }
     }
 
@@ -373,6 +393,11 @@ pub(crate) fn table_of(program: &Program) -> &Arc<TableDef> {
 /// Returns true if a program changes nothing.
 pub(crate) fn only_reads(program: &Program) -> bool {
     matches!(program, Program::Scan { .. })
+}
+
+/// Returns true if a program inserts, changes or deletes rows of its table.
+pub(crate) fn changes_rows(program: &Program) -> bool {
+    matches!(program, Program::Insert { .. } | Program::Update { .. } | Program::Delete { .. })
 }
 
 /// Returns true if a program takes no locks under a snapshot: it changes nothing and requests no

@@ -206,6 +206,13 @@ impl<T: Trees> Partition<T> {
         self.blocking.line.push_front((wait, message));
     }
 
+    /// Lets the transaction's messages in line lock instead of running optimistically.
+    pub(super) fn lock_in_line(&mut self, id: TxnId) {
+        let line = self.blocking.line.iter_mut().map(|(_, message)| message);
+        line.filter(|message| message.txn == id)
+            .for_each(|message| super::optimistic::lock_instead(&mut message.body));
+    }
+
     /// Puts the messages that waited behind waits for quiet in line.
     pub(super) fn append_to_line(&mut self, messages: impl Iterator<Item = (u64, Message)>) {
         self.blocking.line.extend(messages);

@@ -48,11 +48,12 @@ impl<T: Trees> Partition<T> {
         let gathering = &mut self.gathering;
         let reads = reads.filter(|_| !gathering.is_off());
         let learning = reads.map(|(reads, learns)| Learning { reads, gathering, learns });
-        let (trees, locks) = (&mut self.trees, &mut self.locks);
+        let (trees, locks, sets) = (&mut self.trees, &mut self.locks, &mut self.sets);
         let (moved, as_of, replaced, by_table) = (None, None, None, false);
         let cx = Cx {
             trees,
             locks,
+            sets,
             txn: id,
             log,
             mode,

@@ -1,9 +1,9 @@
 //! Messages of general transactions: statements, savepoints, table locks, DDL.
 
 use super::{After, Partition};
-use crate::exec::{Exec, Locking, Stop, granted, reads_freely, run_raw};
+use crate::exec::{Exec, Locking, Stop, changes_rows, granted, reads_freely, run_raw};
 use crate::lock::{Mode, Target};
-use crate::message::{Body, Failure, FragmentOrigin, Outbox, Reply, Stake};
+use crate::message::{Batch, Body, Failure, FragmentOrigin, Outbox, Reply, Stake};
 use crate::txn::{Job, Savepoint, Statement, Task, Then, Txn};
 use crate::versions::AsOf;
 use clearway_ir::Program;
@@ -100,6 +100,13 @@ impl<T: Trees> Partition<T> {
                     s.fresh || s.as_of.is_some() && reads_freely(&s.exec.program),
                 );
                 let replaced = self.replaced(id, &s.exec, s.as_of)?;
+                let locking = match locking {
+                    Locking::Take if s.optimistic => {
+                        self.begin_fragment()?;
+                        Locking::Record
+                    }
+                    locking => locking,
+                };
                 let retires = self.retires(txn, s) && locking == Locking::Take;
                 let (mut cx, _) =
                     self.cx(id, &mut txn.log, locking, mode, Some((&mut txn.reads, s.learns)));
@@ -111,6 +118,10 @@ impl<T: Trees> Partition<T> {
                     txn.adds = true;
                 }
                 let more = s.exec.run(&mut cx)?;
+                if locking == Locking::Record {
+                    self.validate(id, true)?;
+                    s.optimistic = false;
+                }
                 // Its own changes may have displaced versions that it then needed.
                 if let Some(as_of) = s.as_of {
                     self.trees.versions.check(as_of)?;
@@ -177,7 +188,19 @@ pub(super) fn answer(rows: RowBatch, count: u64) -> Reply {
 fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlError> {
     let mark = txn.log.mark();
     Ok(match body {
-        Body::Statement { program, env, rows, batch, fresh, learns, may_use_retired, may_add } => {
+        Body::Statement {
+            program,
+            env,
+            rows,
+            batch,
+            fresh,
+            learns,
+            may_use_retired,
+            may_add,
+            optimistic,
+        } => {
+            let optimistic = optimistic && changes_rows(&program) && batch == Batch::ALL;
+            txn.short |= optimistic;
             Some(Job::Statement(Statement {
                 exec: Box::new(Exec::new(program, env, rows, batch)),
                 mark,
@@ -185,6 +208,7 @@ fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlErr
                 learns,
                 may_use_retired,
                 may_add,
+                optimistic,
                 as_of: None,
             }))
         }
@@ -198,6 +222,7 @@ fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlErr
                 learns: false,
                 may_use_retired: !repeatable,
                 may_add: false,
+                optimistic: false,
                 as_of,
             }))
         }

@@ -26,6 +26,7 @@ mod general;
 mod hot;
 mod increments;
 mod one_shot;
+mod optimistic;
 mod quiet;
 mod retire;
 mod snapshot;
@@ -34,12 +35,10 @@ mod spill;
 mod stranded;
 mod tables;
 
-pub use self::speculation::SchemeCounts;
-
 use self::blocking::Blocking;
 use self::stranded::Stranded;
 use self::tables::Tables;
-use crate::exec::{Scratch, Stop};
+use crate::exec::{AccessSets, Scratch, Stop};
 use crate::limits::Limits;
 use crate::lock::{Event, InLine, LockTable, PARTITION, Wait};
 use crate::message::{Body, Failure, FragmentOrigin, Message, NOBODY, Out, Outbox, Reply};
@@ -81,6 +80,8 @@ pub struct Partition<T: Trees = Store> {
     /// The transactions that wait for the outcome of each of these transactions.
     undecided: HashMap<TxnId, Vec<TxnId>>,
     scratch: Scratch,
+    /// What the optimistic run in progress reads and changes.
+    sets: AccessSets,
     /// What became of rows that were read.
     gathering: Gathering,
 }
@@ -118,6 +119,7 @@ impl<T: Trees> Partition<T> {
             tables: Tables::default(),
             undecided: HashMap::new(),
             scratch: Scratch::default(),
+            sets: AccessSets::default(),
             gathering: Gathering::new(limits.learn_after),
         }
     }
@@ -364,6 +366,9 @@ impl<T: Trees> Partition<T> {
         if matches!(task.job, Job::Speculate(_)) {
             return self.speculation_stopped(id, txn, task, stop, out);
         }
+        if self.sets.is_open() && self.discards_run(id, txn, task, &stop) {
+            return None;
+        }
         let stop = self.resolve_behind(id, stop, out)?;
         if matches!(stop, Stop::MissingPage(_) | Stop::Log(_) | Stop::Spilled(_) | Stop::Slice) {
             if self.blocking.is_by(id) {
@@ -471,6 +476,7 @@ impl<T: Trees> Partition<T> {
     /// Completes an undo.
     fn undone(&mut self, id: TxnId, txn: &mut Txn<T::Log>, task: Task, out: &mut Outbox) -> After {
         let Job::Undo { then, .. } = task.job else { return After::Keep };
+        self.sets.end();
         match then {
             Then::Fail(failure) => self.reply(task.origin, Err(failure), out),
             Then::Settle(failure) => {
@@ -485,6 +491,9 @@ impl<T: Trees> Partition<T> {
             Then::Speculated { exec, failure, cancelled } => {
                 let call = (task.origin, exec);
                 return self.speculation_undone(id, txn, call, failure, cancelled, out);
+            }
+            Then::Discarded(shot) => {
+                return self.run_discarded(id, txn, (task.origin, shot), out);
             }
             Then::End(failure) => {
                 self.end_log(id, txn);
@@ -511,9 +520,7 @@ impl<T: Trees> Partition<T> {
         let after = match txn.task.take() {
             None => After::Keep,
             Some(mut task) if task.job.must_continue() => {
-                if let Job::Undo { then: Then::Speculated { cancelled, .. }, .. } = &mut task.job {
-                    *cancelled = Some(error);
-                }
+                task.job.cancel_retry(error);
                 txn.task = Some(task);
                 After::Keep
             }

@@ -3,7 +3,8 @@
 use super::Partition;
 use super::general::answer;
 use crate::exec::{
-    Exec, Locking, Stop, is_atomic, is_point, only_reads, reads_freely, run_atomic, table_of,
+    Exec, Locking, Stop, changes_rows, is_atomic, is_point, only_reads, reads_freely, run_atomic,
+    table_of,
 };
 use crate::lock::{Mode, Target};
 use crate::message::COMMITTED;
@@ -29,6 +30,7 @@ impl<T: Trees> Partition<T> {
             // Invariant 3: without locks it could miss another transaction's lock.
             Admission::Alone if load.unlocked => Locking::None,
             Admission::Checked | Admission::Alone if load.atomic || load.reads => Locking::Check,
+            Admission::Recorded if changes_rows(program) => Locking::Record,
             _ => Locking::Take,
         }
     }
@@ -126,11 +128,17 @@ impl<T: Trees> Partition<T> {
         }
         let replaced = self.replaced(id, &shot.exec, as_of)?;
         let locking = if as_of.is_some() { Locking::None } else { shot.locking };
+        if locking == Locking::Record {
+            self.sets.begin();
+        }
         let (mut cx, _) = self.cx(id, &mut txn.log, locking, TxnMode::Logged, None);
         cx.set_snapshot(as_of, replaced, false);
         cx.moved = Some(&mut txn.moved);
         if shot.exec.run(&mut cx)? {
             return Err(Stop::Fail(Failure::NeedsSnapshot));
+        }
+        if locking == Locking::Record {
+            self.validate(id, false)?;
         }
         let (rows, count) = shot.exec.take_output();
         let mut reply = answer(rows, count);

@@ -13,17 +13,16 @@
 //!    reader of a snapshot, or a transaction that has given up the partition.
 //! 3. A short transaction is no longer short here once it waits for a lock, pauses, or cannot be
 //!    rolled back. Its coordinator informs the other partitions ([`crate::Body::AwaitsClient`]).
-//! 4. Under the blocking scheme, single-partition one-shots that arrive meanwhile wait behind it.
-//!    No one waits for them, because they hold nothing. They join the partition's line as soon as
-//!    no transaction waits for quiet. Otherwise one-shots that take locks could follow each other
-//!    without end.
+//! 4. Under the schemes that wait for quiet, single-partition one-shots that arrive meanwhile wait
+//!    behind it. No one waits for them, because they hold nothing. They join the partition's line
+//!    as soon as no transaction waits for quiet. Otherwise one-shots that take locks could follow
+//!    each other without end. Optimistic fragments could, too, and fail (`optimistic.rs`).
 //!
 //! Locking: none. A crash leaves nothing.
 
 use super::Partition;
 use crate::lock::PARTITION;
 use crate::message::{Body, Message, Out, Outbox, Reply};
-use crate::scheme::ExclusiveAccess;
 use crate::txn::{Job, Task, Txn};
 use clearway_storage::Trees;
 use clearway_types::TxnId;
@@ -69,8 +68,7 @@ impl<T: Trees> Partition<T> {
     /// Returns true if the message must wait behind those that wait for quiet (invariant 4).
     #[cold]
     pub(super) fn waits_behind_quiet(&self, body: &Body) -> bool {
-        self.scheme.exclusive() == ExclusiveAccess::WhenUnlocked
-            && matches!(body, Body::OneShot { .. })
+        self.scheme.exclusive().awaits_quiet() && matches!(body, Body::OneShot { .. })
     }
 
     /// Puts the message behind those that wait for quiet.
@@ -112,6 +110,7 @@ impl<T: Trees> Partition<T> {
     /// Records that the transaction now waits for its client: it keeps locks on what it has used.
     pub(super) fn awaits_client(&mut self, id: TxnId, out: &mut Outbox) {
         self.unblock(id, out);
+        self.lock_in_line(id);
         if let Some(txn) = self.txns.get_mut(&id) {
             txn.short = false;
         }

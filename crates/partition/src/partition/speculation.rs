@@ -40,6 +40,7 @@ use super::{After, Partition};
 use crate::exec::{Exec, Locking, Stop, only_reads, table_of};
 use crate::lock::{Acquired, Mode, Target};
 use crate::message::{Body, Failure, FragmentOrigin, Message, Out, Outbox, Reply, Stake};
+use crate::scheme::SchemeCounts;
 use crate::txn::{Job, Task, Then, Txn};
 use clearway_ir::Program;
 use clearway_ir::program::Env;
@@ -54,19 +55,6 @@ const MOST: usize = 256;
 
 /// A table that a transaction has used, and whether it may have changed it.
 pub(super) type Used = (TableId, bool);
-
-/// Counts of a partition's one-shots by how they ran.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SchemeCounts {
-    /// Transactions that ran behind an undecided one.
-    pub speculated: u64,
-    /// Those of them that were undone.
-    pub discarded: u64,
-    /// Those of the undone that were put back in line. The sessions of the others run them again.
-    pub retried: u64,
-    /// Messages that waited in line for the partition.
-    pub blocked: u64,
-}
 
 /// The transactions behind the one that has the partition.
 #[derive(Default)]

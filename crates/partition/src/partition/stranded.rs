@@ -59,7 +59,10 @@ fn is_last(job: &Job) -> bool {
     matches!(
         job,
         Job::Finish { commit: None }
-            | Job::Undo { then: Then::End(_) | Then::Speculated { .. }, .. }
+            | Job::Undo {
+                then: Then::End(_) | Then::Discarded(Some(_)) | Then::Speculated { .. },
+                ..
+            }
     )
 }
 

@@ -23,6 +23,7 @@ fn batched(find: Find, batch: Batch) -> Body {
         learns: false,
         may_use_retired: false,
         may_add: true,
+        optimistic: false,
     }
 }
 

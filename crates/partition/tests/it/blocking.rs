@@ -113,6 +113,7 @@ fn a_cancelled_rollback_in_line_continues() {
             learns: false,
             may_use_retired: false,
             may_add: true,
+            optimistic: false,
         },
     )
     .expect("rows");

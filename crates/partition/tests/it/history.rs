@@ -9,7 +9,7 @@ use crate::sql::{
 };
 use crate::trees::{MemTrees, Paging};
 use clearway_ir::{RowLock, TableDef};
-use clearway_partition::{Body, Committing, Failure, Limits, Partition, SchemeCounts, SchemeKind};
+use clearway_partition::{Body, Committing, Failure, SchemeCounts};
 use clearway_testkit::Rng;
 use clearway_types::{Lsn, SqlError, SqlState, TxnId};
 use std::sync::Arc;
@@ -127,10 +127,12 @@ enum Round {
 
 /// What clients do, in percent.
 #[derive(Clone, Copy)]
-struct Mix {
-    one_shots: u64,
+pub struct Mix {
+    pub one_shots: u64,
     /// Of the others, those that request the whole partition.
-    asks: u64,
+    pub asks: u64,
+    /// Those that would request it for one statement run optimistically instead.
+    pub optimistic: bool,
 }
 
 struct World<T: Paged> {
@@ -201,7 +203,16 @@ impl<T: Paged> World<T> {
         } else if client.asks {
             client.asks = false;
             let one_round = rng.below(3) > 0;
-            (Body::Block { one_round }, Call::Block { one_round })
+            if one_round && self.mix.optimistic {
+                let mut stmt = stmt;
+                while matches!(stmt, Stmt::Select { .. }) {
+                    stmt = random_stmt(rng, self.model.1);
+                }
+                client.round = Some(Round::Run);
+                (stmt.optimistic(&table), Call::Run(stmt))
+            } else {
+                (Body::Block { one_round }, Call::Block { one_round })
+            }
         } else if let Some((commit, _)) = &client.committed {
             (Body::Finish { commit: Some(*commit) }, Call::Commit)
         } else if client.doomed {
@@ -442,13 +453,14 @@ pub struct Seen {
 }
 
 impl Seen {
-    fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         self.committed += other.committed;
         self.suspensions += other.suspensions;
         self.deadlocks += other.deadlocks;
         self.blocked += other.blocked;
         self.stalls += other.stalls;
         self.counts.speculated += other.counts.speculated;
+        self.counts.validated += other.counts.validated;
         self.counts.discarded += other.counts.discarded;
         self.counts.retried += other.counts.retried;
         self.undone += other.undone;
@@ -463,10 +475,11 @@ impl Seen {
 /// Runs one history. Every second one has readers under snapshots. Every third one uses the table
 /// without indexes, where one-shots of one row commit by themselves.
 pub fn run<T: Paged>(driver: Driver<T>, seed: u64, clients: usize, steps: usize) -> Seen {
-    run_mixed(driver, seed, clients, steps, Mix { one_shots: 33, asks: 25 })
+    run_mixed(driver, seed, clients, steps, Mix { one_shots: 33, asks: 25, optimistic: false })
 }
 
-fn run_mixed<T: Paged>(
+/// Like [`run`], with this mix.
+pub fn run_mixed<T: Paged>(
     mut driver: Driver<T>,
     seed: u64,
     clients: usize,
@@ -540,32 +553,4 @@ fn committed_transactions_are_serializable() {
 fn histories_with_page_misses_are_serializable() {
     let seen = run_all(Some(Paging { pages: 40, frames: 5 }), 400);
     assert!(seen.suspensions > 1000 && seen.stalls > 100, "{seen:?}");
-}
-
-fn run_speculative(paging: Option<Paging>, seeds: u64) -> Seen {
-    let mut seen = Seen::default();
-    for seed in 1..=seeds {
-        let mut driver = Driver::new(MemTrees::new(paging), ());
-        let trees = std::mem::replace(driver.partition.trees(), MemTrees::new(None));
-        let limits = Limits { scheme: SchemeKind::Speculative, ..Limits::default() };
-        driver.partition = Partition::new(trees, limits, driver.snapshots.clone());
-        let mix = Mix { one_shots: 50, asks: [70, 95][(seed % 2) as usize] };
-        seen.add(&run_mixed(driver, seed, 3 + (seed % 5) as usize, 300, mix));
-    }
-    let SchemeCounts { speculated, discarded, retried, .. } = seen.counts;
-    assert!(speculated > seeds && discarded > retried && retried > seeds / 4, "{seen:?}");
-    assert!(seen.undone > seeds / 10 && seen.reads > seeds, "{seen:?}");
-    seen
-}
-
-#[test]
-fn speculative_transactions_are_serializable() {
-    let seen = run_speculative(None, 400);
-    assert_eq!(seen.suspensions, 0);
-}
-
-#[test]
-fn speculative_histories_with_page_misses_are_serializable() {
-    let seen = run_speculative(Some(Paging { pages: 40, frames: 25 }), 400);
-    assert!(seen.suspensions > 1000 && seen.stalls > 50, "{seen:?}");
 }

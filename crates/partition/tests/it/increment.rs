@@ -333,7 +333,7 @@ fn no_abort_makes_a_sum_overflow() {
 
 /// The same, but the first one commits.
 #[test]
-fn additions_near_the_bound_wait_and_are_exact() {
+pub fn additions_near_the_bound_wait_and_are_exact() {
     let mut d = driver(&[(1, Some(MAX - 10), 1)]);
     let (first, second) = (d.txn(), d.txn());
     adds(&mut d, first, -8);
@@ -538,15 +538,4 @@ fn hot_rows_cost_one_version_per_snapshot() {
     abort(&mut d, slow);
     assert_eq!((a(&mut d), d.partition.version_memory()), (Some(400), 0));
     d.call(slow, Body::Finish { commit: Some(Lsn(0)) }).expect("nothing");
-}
-
-/// With this bug planted, two tests fail (only in builds with `--cfg shuttle`). One after the
-/// other: a bug is planted for the whole process.
-#[cfg(shuttle)]
-#[test]
-fn canaries_are_found() {
-    use clearway_sync::canary::{Bug, assert_found};
-    let bug = [Bug::UncheckedSpread];
-    assert_found(&bug, additions_near_the_bound_wait_and_are_exact);
-    assert_found(&bug, crate::checks::uncommitted_additions_are_not_spent);
 }

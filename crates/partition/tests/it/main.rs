@@ -2,6 +2,8 @@
 
 mod batches;
 mod blocking;
+#[cfg(shuttle)]
+mod canaries;
 mod cascades;
 mod checks;
 mod committed;
@@ -12,9 +14,11 @@ mod increment;
 mod many_waiters;
 mod newer;
 mod nowait;
+mod optimistic;
 mod readers;
 mod real;
 mod retire;
+mod scheme_histories;
 mod schemes;
 mod snapshots;
 mod speculation;

@@ -38,6 +38,7 @@ fn fill(d: &mut D, changer: TxnId, table: &Arc<TableDef>, rows: &[Row]) {
             learns: false,
             may_use_retired: false,
             may_add: true,
+            optimistic: false,
         },
     )
     .expect("rows");
@@ -239,6 +240,7 @@ fn build_index(d: &mut D, maker: TxnId) -> Arc<TableDef> {
             learns: false,
             may_use_retired: false,
             may_add: true,
+            optimistic: false,
         },
     )
     .expect("rows");

@@ -228,6 +228,7 @@ fn rollback_after_a_released_savepoint_undoes_new_trees() {
             learns: false,
             may_use_retired: false,
             may_add: false,
+            optimistic: false,
         },
         body => body,
     };

@@ -60,6 +60,7 @@ fn bump_from(id: i32, by: i32, seen: bool) -> Body {
             learns: false,
             may_use_retired: true,
             may_add: true,
+            optimistic: false,
         },
         body => body,
     }

@@ -4,7 +4,7 @@ use crate::driver::state_of;
 use crate::sql::{Find, Stmt, as_expected, rows_of, table};
 use crate::trees::MemTrees;
 use crate::units::{D, abort, add, driver, numbers, one, select};
-use clearway_partition::SchemeKind::{self, Blocking, Hybrid, Locking, Speculative};
+use clearway_partition::SchemeKind::{self, Blocking, Hybrid, Locking, Optimistic, Speculative};
 use clearway_partition::{Body, Limits, Partition};
 use clearway_types::{Lsn, SqlError, SqlState, TxnId};
 
@@ -61,6 +61,7 @@ fn partitions_are_granted_as_the_scheme_says() {
         (Blocking, [true, false, false]),
         (Speculative, [true, false, false]),
         (Locking, [false, false, false]),
+        (Optimistic, [true, false, false]),
     ];
     for (scheme, [unlocked, interactive, one_shot]) in table {
         let mut d = under(scheme, MANY);
@@ -139,7 +140,7 @@ fn multi_partition_one_shots_exclude_others_unless_they_lock() {
 #[test]
 fn one_shots_wait_behind_a_wait_for_quiet_as_the_scheme_says() {
     for scheme in SchemeKind::ALL {
-        let waits = matches!(scheme, Blocking | Speculative);
+        let waits = matches!(scheme, Blocking | Speculative | Optimistic);
         let mut d = under(scheme, MANY);
         let (_, long) = start_long(&mut d);
         let (multi, reader) = (d.txn(), d.txn());

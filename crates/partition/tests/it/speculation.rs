@@ -7,7 +7,7 @@ use crate::trees::{MemTrees, Paging};
 use crate::units::{D, abort, add, make_trees, numbers, one, select};
 use clearway_buffer::MissingPage;
 use clearway_ir::TableDef;
-use clearway_partition::SchemeKind::Speculative;
+use clearway_partition::SchemeKind::{self, Speculative};
 use clearway_partition::{Body, Failure, Limits, Partition};
 use clearway_types::{PageId, PartitionId, SqlError, SqlState, TreeId, TxnId};
 use std::sync::Arc;
@@ -42,29 +42,29 @@ fn finished(d: &mut D, stmt: &Stmt) -> TxnId {
     txn
 }
 
-fn single(d: &mut D, stmt: &Stmt) -> (TxnId, u32) {
+pub fn single(d: &mut D, stmt: &Stmt) -> (TxnId, u32) {
     let txn = d.txn();
     (txn, d.send(txn, stmt.one_shot(&table())))
 }
 
-fn commit(d: &mut D, txn: TxnId) {
+pub fn commit(d: &mut D, txn: TxnId) {
     let commit = Some(d.append_commit(txn));
     d.call(txn, Body::Finish { commit }).expect("commit");
 }
 
-fn is_answered(d: &D, call: u32) -> bool {
+pub fn is_answered(d: &D, call: u32) -> bool {
     d.answers.iter().any(|(seq, _)| *seq == call)
 }
 
-fn row(d: &mut D, id: i32) -> Option<i32> {
+pub fn row(d: &mut D, id: i32) -> Option<i32> {
     rows_of(&one(d, &select(Find::Point(id))).unwrap())[0].1
 }
 
-fn is_idle(d: &mut D) -> bool {
+pub fn is_idle(d: &mut D) -> bool {
     d.nothing_pending() && d.partition.active() == 0 && d.partition.trees().active.is_empty()
 }
 
-fn insert(id: i32) -> Stmt {
+pub fn insert(id: i32) -> Stmt {
     Stmt::Insert { rows: vec![(id, Some(0), 5000 + id)], ignore: false }
 }
 
@@ -246,7 +246,7 @@ fn interactive_transactions_wait_until_the_chain_ends() {
 
 #[test]
 fn other_schemes_do_not_speculate() {
-    for scheme in clearway_partition::SchemeKind::ALL {
+    for scheme in SchemeKind::ALL {
         let mut d = under(scheme, 10);
         let txn = d.txn();
         if d.call(txn, ALONE).unwrap().count == 1 {
@@ -346,22 +346,23 @@ fn chains_are_bounded() {
     assert!(is_idle(&mut d));
 }
 
-fn paged() -> D {
+/// Returns a driver of a partition with few frames.
+pub fn paged(scheme: SchemeKind) -> D {
     let mut d = Driver::new(MemTrees::new(Some(Paging { pages: 40, frames: 6 })), ());
     make_trees(&mut d, &[ROWS, BY_A, BY_B]);
     one(&mut d, &Stmt::Insert { rows: numbers(60), ignore: false }).expect("rows");
     let trees = std::mem::replace(d.partition.trees(), MemTrees::new(None));
-    let limits = Limits { scheme: Speculative, ..Limits::default() };
+    let limits = Limits { scheme, ..Limits::default() };
     d.partition = Partition::new(trees, limits, d.snapshots.clone());
     d
 }
 
 /// The table without its indexes, so that a row is on one page.
-fn plain() -> Arc<TableDef> {
+pub fn plain() -> Arc<TableDef> {
     Arc::new(plain_table())
 }
 
-fn plain_single(d: &mut D, stmt: &Stmt) -> (TxnId, u32) {
+pub fn plain_single(d: &mut D, stmt: &Stmt) -> (TxnId, u32) {
     let txn = d.txn();
     (txn, d.send(txn, stmt.one_shot(&plain())))
 }
@@ -372,7 +373,7 @@ fn plain_finished(d: &mut D, stmt: &Stmt) -> TxnId {
     txn
 }
 
-fn plain_row(d: &mut D, id: i32) -> Option<i32> {
+pub fn plain_row(d: &mut D, id: i32) -> Option<i32> {
     let txn = d.txn();
     rows_of(&d.call(txn, select(Find::Point(id)).one_shot(&plain())).unwrap())[0].1
 }
@@ -393,14 +394,14 @@ fn paged_first(d: &mut D) -> TxnId {
     first
 }
 
-fn add_to_all() -> Stmt {
+pub fn add_to_all() -> Stmt {
     let find = Find::Ids { low: Some(1), high: None, reverse: false };
     Stmt::Add { find, column: 1, by: 100 }
 }
 
 #[test]
 fn members_that_miss_pages_are_undone() {
-    let mut d = paged();
+    let mut d = paged(Speculative);
     let first = paged_first(&mut d);
     let second = granted(&mut d);
     let call = d.send(second, add_to_all().statement(&plain()));
@@ -420,7 +421,7 @@ fn members_that_miss_pages_are_undone() {
 
 #[test]
 fn an_abort_waits_for_the_pages_of_those_behind() {
-    let mut d = paged();
+    let mut d = paged(Speculative);
     let first = paged_first(&mut d);
     let (_, call) = plain_single(&mut d, &add(1));
     let second = plain_finished(&mut d, &add(1));
@@ -439,7 +440,7 @@ fn an_abort_waits_for_the_pages_of_those_behind() {
 #[test]
 fn members_that_cannot_be_undone_at_once_are_detached() {
     for commits in [true, false] {
-        let mut d = paged();
+        let mut d = paged(Speculative);
         let first = paged_first(&mut d);
         let (_, call) = plain_single(&mut d, &add(1));
         let second = plain_finished(&mut d, &add(1));
@@ -473,7 +474,7 @@ fn members_that_cannot_be_undone_at_once_are_detached() {
 /// Its locks keep others from its changes; the transaction ahead commits.
 #[test]
 fn members_that_cannot_be_undone_are_stranded() {
-    let mut d = paged();
+    let mut d = paged(Speculative);
     plain_row(&mut d, 1);
     let first = plain_finished(&mut d, &Stmt::Delete(Find::Point(1)));
     d.partition.trees().corrupt.insert(ROWS);

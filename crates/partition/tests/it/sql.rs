@@ -228,6 +228,15 @@ impl Stmt {
         }
     }
 
+    /// Returns the statement as a fragment that runs optimistically.
+    pub fn optimistic(&self, table: &Arc<TableDef>) -> Body {
+        let mut body = self.statement(table);
+        if let Body::Statement { optimistic, .. } = &mut body {
+            *optimistic = true;
+        }
+        body
+    }
+
     pub fn statement(&self, table: &Arc<TableDef>) -> Body {
         statement(Arc::new(self.program(table)), self.rows())
     }
@@ -245,6 +254,7 @@ pub fn statement(program: Arc<Program>, rows: Option<RowBatch>) -> Body {
         learns: false,
         may_use_retired: false,
         may_add: true,
+        optimistic: false,
     }
 }
 

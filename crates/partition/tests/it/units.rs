@@ -54,6 +54,7 @@ fn statement(program: Program, rows: Option<RowBatch>, fresh: bool) -> Body {
         learns: false,
         may_use_retired: false,
         may_add: true,
+        optimistic: false,
     }
 }
 

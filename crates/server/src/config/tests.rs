@@ -80,14 +80,13 @@ fn scheme_is_parsed() {
     assert_eq!(parse(""), Ok(SchemeKind::Hybrid));
     assert_eq!(parse("scheme = \"blocking\""), Ok(SchemeKind::Blocking));
     assert_eq!(parse("scheme = \"speculative\""), Ok(SchemeKind::Speculative));
+    assert_eq!(parse("scheme = \"optimistic\""), Ok(SchemeKind::Optimistic));
     let flags = Flags { scheme: Some(SchemeKind::Locking), ..Flags::default() };
     let both = Config::parse(flags, "scheme = \"blocking\"").map(|config| config.scheme);
     assert_eq!(both, Ok(SchemeKind::Locking));
-    let refused = parse("scheme = \"optimistic\"").unwrap_err();
-    assert_eq!(
-        refused,
-        "scheme: unknown scheme \"optimistic\": use one of hybrid, blocking, speculative, locking"
-    );
+    let refused = parse("scheme = \"timestamps\"").unwrap_err();
+    let known = "hybrid, blocking, speculative, locking, optimistic";
+    assert_eq!(refused, format!("scheme: unknown scheme \"timestamps\": use one of {known}"));
 }
 
 #[test]
