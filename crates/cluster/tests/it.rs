@@ -59,6 +59,16 @@ fn discarded_transactions_commit_at_last() {
 }
 
 #[test]
+fn optimistic_histories_with_faults_are_serializable() {
+    let scheme = SchemeKind::Optimistic;
+    let mut sum = ClusterReport::default();
+    for seed in 2_000..2_000 + SEEDS {
+        sum.add(&run_well(&ClusterConfig { scheme, ..ClusterConfig::draw(seed) }));
+    }
+    assert!(sum.committed > 100 * SEEDS && sum.repeated > 10 * SEEDS, "{sum:?}");
+}
+
+#[test]
 fn a_seed_determines_a_run() {
     for seed in [3, 12, 1_001] {
         let config = ClusterConfig::draw(seed);

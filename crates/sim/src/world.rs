@@ -419,6 +419,7 @@ impl World {
         self.draw_additions(&mut Rng::new(self.seed, "nineteenth generator"));
         self.draw_checks(&mut Rng::new(self.seed, "twentieth generator"));
         self.draw_speculation(&mut Rng::new(self.seed, "twenty-first generator"));
+        self.draw_validation(&mut Rng::new(self.seed, "generator of validated runs"));
     }
 
     /// Draws what the third generator added.

@@ -90,4 +90,12 @@ impl World {
         self.mix.ddl = self.mix.ddl.min(2);
         self.sessions = self.sessions.max(3);
     }
+
+    /// Draws what the twenty-second generator added: the optimistic scheme, in worlds that would
+    /// have the speculative one.
+    pub(super) fn draw_validation(&mut self, rng: &mut Rng) {
+        if self.engine.partition.scheme == SchemeKind::Speculative && rng.percent(33) {
+            self.engine.partition.scheme = SchemeKind::Optimistic;
+        }
+    }
 }
