@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod bugs;
+pub mod campaign;
 mod config;
 mod judge;
 mod load;
@@ -34,16 +35,28 @@ pub use config::{
 };
 pub use report::ClusterReport;
 
-use std::panic::{self, AssertUnwindSafe};
-
+use clearway_sync::panics;
 /// Runs the cluster to its end.
 ///
 /// # Errors
 /// What the judge has found, or an assertion of the engine that failed.
 pub fn run(config: &ClusterConfig) -> Result<ClusterReport, String> {
-    let run = || world::World::new(config).run();
-    panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        Err(format!("a panic: {}", text.or(panic.downcast_ref().copied()).unwrap_or_default()))
-    })
+    execute(config).unwrap_or_else(|panic| Err(format!("a panic: {panic}")))
+}
+
+#[cfg(not(shuttle))]
+fn execute(config: &ClusterConfig) -> Result<Result<ClusterReport, String>, String> {
+    panics::caught(|| world::World::new(config).run())
+}
+
+/// Runs in an execution of the scheduler, because the engine's atomics are the scheduler's.
+#[cfg(shuttle)]
+fn execute(config: &ClusterConfig) -> Result<Result<ClusterReport, String>, String> {
+    use std::sync::{Arc, OnceLock};
+    let (config, result) = (config.clone(), Arc::new(OnceLock::new()));
+    let caught = result.clone();
+    clearway_sync::canary::execute(move || {
+        drop(caught.set(panics::caught(|| world::World::new(&config).run())));
+    });
+    result.get().cloned().unwrap_or_else(|| Err("the execution has not ended".to_owned()))
 }

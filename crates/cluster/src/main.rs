@@ -1,11 +1,12 @@
-//! Runs seeds of the simulated cluster: see [`HELP`].
+//! Runs seeds of the simulated cluster: `cargo xtask sim --cluster` builds and starts this. See
+//! [`HELP`].
 
 #![forbid(unsafe_code)]
 
-use clearway_cluster::{ClusterConfig, ClusterReport, PlantedBug, run};
+use clearway_cluster::{ClusterConfig, campaign, run};
 use clearway_partition::SchemeKind;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const HELP: &str = "\
 Simulates many partitions on separate nodes, with faults
@@ -13,17 +14,17 @@ Simulates many partitions on separate nodes, with faults
 Usage: clearway-cluster <COMMAND>
 
 Commands:
-  run FIRST COUNT [MINUTES]  Runs COUNT seeds from FIRST on, at most for this time
+  run FIRST COUNT [MINUTES]  Runs the seeds that once found something, then COUNT
+                             seeds from FIRST on, at most for this time
   replay SEED                Runs one seed, and prints its settings
   canaries [FIRST]           Plants each bug, which must be found within 2,000 seeds
-                             from FIRST on [default: 0]
+                             from FIRST on [default: 0]. Bugs of the engine need a
+                             build with --cfg shuttle
   speed                      Runs the micro-benchmark under each scheme
 
 Exit codes:
   0  success
   1  a finding, a planted bug that was not found, or a wrong command line";
-/// Number of seeds within which a planted bug must be found.
-const CANARY_SEEDS: u64 = 2_000;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -31,7 +32,7 @@ fn main() -> ExitCode {
     match obey(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            eprintln!("cluster: {why}");
+            eprintln!("sim: {why}");
             ExitCode::FAILURE
         }
     }
@@ -40,81 +41,19 @@ fn main() -> ExitCode {
 fn obey(args: &[&str]) -> Result<(), String> {
     let number = |text: &str| text.parse::<u64>().map_err(|e| format!("{text}: {e}"));
     match *args {
-        ["run", first, count] => seeds(number(first)?, number(count)?, None),
+        ["run", first, count] => campaign::run_seeds(number(first)?, number(count)?, None),
         ["run", first, count, minutes] => {
-            let limit = Duration::from_secs(60 * number(minutes)?);
-            seeds(number(first)?, number(count)?, Some(limit))
+            campaign::run_seeds(number(first)?, number(count)?, Some(number(minutes)?))
         }
-        ["replay", seed] => {
-            let config = ClusterConfig::draw(number(seed)?);
-            println!("{config:#?}");
-            run(&config).map(|report| println!("{report:#?}"))
-        }
-        ["canaries"] => canaries(0),
-        ["canaries", first] => canaries(number(first)?),
+        ["replay", seed] => campaign::replay(number(seed)?),
+        ["canaries"] => campaign::canaries(0),
+        ["canaries", first] => campaign::canaries(number(first)?),
         ["speed"] => speed(),
         ["--help" | "-h"] => {
             println!("{HELP}");
             Ok(())
         }
         _ => Err(format!("wrong command line\n{HELP}")),
-    }
-}
-
-/// Runs seeds until one has a finding.
-fn seeds(first: u64, count: u64, limit: Option<Duration>) -> Result<(), String> {
-    let (start, mut sum, mut runs) = (Instant::now(), ClusterReport::default(), 0);
-    for seed in (first..).take(count as usize) {
-        if limit.is_some_and(|limit| start.elapsed() > limit) {
-            break;
-        }
-        let report = run(&ClusterConfig::draw(seed))
-            .map_err(|why| format!("seed {seed}: {why}\nreplay it with: replay {seed}"))?;
-        sum.add(&report);
-        runs += 1;
-    }
-    summary(&sum, start.elapsed());
-    println!("{runs} seeds, no findings");
-    Ok(())
-}
-
-fn summary(sum: &ClusterReport, time: Duration) {
-    let rate = sum.transactions() as f64 * 60.0 / time.as_secs_f64().max(1e-9);
-    println!(
-        "{} committed, {} aborted ({} repeated), {} unknown; {} crashes, {} messages lost, \
-         {} doubled, {} inquiries; {} operations checked; {:.1} s, {rate:.0} transactions a minute",
-        sum.committed,
-        sum.aborted,
-        sum.repeated,
-        sum.unknown,
-        sum.crashes,
-        sum.lost,
-        sum.doubled,
-        sum.inquiries,
-        sum.operations,
-        time.as_secs_f64(),
-    );
-}
-
-/// Plants each bug, and looks for the first seed that finds it.
-fn canaries(first: u64) -> Result<(), String> {
-    let mut missed = Vec::new();
-    for bug in PlantedBug::ALL {
-        let found = (first..first + CANARY_SEEDS).find_map(|seed| {
-            let config = ClusterConfig { bug: Some(bug), ..ClusterConfig::draw(seed) };
-            run(&config).err().map(|why| (seed, why))
-        });
-        match found {
-            Some((seed, why)) => {
-                println!("{bug}: found by seed {seed}: {}", why.lines().next().unwrap_or_default());
-            }
-            None => missed.push(bug.to_string()),
-        }
-    }
-    if missed.is_empty() {
-        Ok(())
-    } else {
-        Err(format!("not found in {CANARY_SEEDS} seeds: {}", missed.join(", ")))
     }
 }
 
@@ -129,7 +68,9 @@ fn speed() -> Result<(), String> {
                  virtual time",
                 report.throughput()
             );
-            summary(&report, start.elapsed());
+            let s = start.elapsed().as_secs_f64();
+            let rate = report.transactions() as f64 * 60.0 / s.max(1e-9);
+            println!("  {report}; {s:.1} s, {rate:.0} transactions a minute");
         }
     }
     Ok(())

@@ -1,5 +1,7 @@
 //! The result of a run.
 
+use std::fmt::{self, Display, Formatter};
+
 /// What happened in a run without findings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClusterReport {
@@ -57,5 +59,24 @@ impl ClusterReport {
     /// Returns the number of transactions with any outcome.
     pub fn transactions(&self) -> u64 {
         self.committed + self.aborted + self.unknown
+    }
+}
+
+impl Display for ClusterReport {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} committed, {} aborted ({} repeated), {} unknown; {} crashes, {} messages lost, \
+             {} doubled, {} inquiries; {} operations checked",
+            self.committed,
+            self.aborted,
+            self.repeated,
+            self.unknown,
+            self.crashes,
+            self.lost,
+            self.doubled,
+            self.inquiries,
+            self.operations
+        )
     }
 }

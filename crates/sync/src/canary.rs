@@ -223,6 +223,15 @@ pub const BUGS_OF_HISTORIES: &[Bug] = &[
     Bug::UndoneOldestFirst,
 ];
 
+/// The bugs of the engine that the simulation of the cluster must find. It plants more in what it
+/// puts around the engine.
+pub const BUGS_OF_CLUSTER: &[Bug] = &[
+    Bug::SkippedDependency,
+    Bug::SkippedSpeculation,
+    Bug::EarlySpeculated,
+    Bug::ReleasedUndo,
+];
+
 /// The bugs that the simulation of the buffer pool must find.
 pub const BUGS_OF_POOL: &[Bug] = &[
     Bug::PageBeforeLog,
@@ -244,22 +253,28 @@ pub fn plant(bug: Option<Bug>) {
     *PLANTED.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = bug;
 }
 
+/// Runs this in one execution of the scheduler, in which everything from this crate works. A panic
+/// passes through.
+#[cfg(shuttle)]
+pub fn execute(run: impl Fn() + Send + Sync + 'static) {
+    let mut config = shuttle::Config::new();
+    // Unoptimised frames of a recovery exceed shuttle's default of 32 KiB.
+    config.stack_size = 1 << 20;
+    config.failure_persistence = shuttle::FailurePersistence::None;
+    config.silence_warnings = true;
+    shuttle::Runner::new(shuttle::scheduler::RandomScheduler::new(1), config).run(run);
+}
+
 /// Checks that a test passes, and that it fails with each of these bugs.
 ///
 /// # Panics
 /// If it does not.
 #[cfg(shuttle)]
 pub fn assert_found(bugs: &[Bug], test: fn()) {
-    let run = || {
-        let mut config = shuttle::Config::new();
-        // Unoptimised frames of a recovery exceed shuttle's default of 32 KiB.
-        config.stack_size = 1 << 20;
-        shuttle::Runner::new(shuttle::scheduler::RandomScheduler::new(1), config).run(test);
-    };
-    run();
+    execute(test);
     for &bug in bugs {
         plant(Some(bug));
-        let found = std::panic::catch_unwind(run);
+        let found = std::panic::catch_unwind(|| execute(test));
         plant(None);
         assert!(found.is_err(), "{bug:?} is not found");
     }

@@ -21,8 +21,9 @@ const LOOM: &str = "-p clearway-latch -p clearway-specimens -p clearway-replacem
     --target-dir target/loom";
 const LOOM_FLAGS: (&str, &str) = ("RUSTFLAGS", "--cfg loom");
 
-/// The engine as the simulation builds it.
-const SIM_CLIPPY: &str = "clippy -p clearway-sim --target-dir target/sim -- -D warnings";
+/// The engine as the simulations build it.
+const SIM_CLIPPY: &str =
+    "clippy -p clearway-sim -p clearway-cluster --target-dir target/sim -- -D warnings";
 
 /// Planted bugs that only the tests of the lock table and of the waits-for graph can find: no
 /// client sees them.
@@ -102,6 +103,12 @@ pub fn run(options: &Options) -> Res<()> {
     })?;
     step("canaries of the pool", || {
         crate::sim::run(&Options { pool: true, canaries: true, ..Options::default() })
+    })?;
+    step("simulation of the cluster", || {
+        crate::sim::run(&Options { cluster: true, ..Options::default() })
+    })?;
+    step("canaries of the cluster", || {
+        crate::sim::run(&Options { cluster: true, canaries: true, ..Options::default() })
     })?;
     if tools::find("pgbench").is_none() || tools::find("psql").is_none() {
         println!(

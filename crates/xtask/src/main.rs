@@ -26,7 +26,7 @@ usage: cargo xtask COMMAND
   tidy [--update]    check the rules of STYLE.md that a machine can check
                      --update: lower the recorded sizes of files that shrank
   ci [--quick]       everything that .ci/run runs: format, clippy, tidy, docs, tests, chips, loom,
-                     the simulation and its canaries, end-to-end tests, three crashes, short
+                     the simulations and their canaries, end-to-end tests, three crashes, short
                      histories, a tiny run of the lab
                      --quick: end-to-end tests at pgbench scale 1
   e2e [--quick]      drive a release server with the real pgbench (scale 10; 1 with --quick) and psql
@@ -48,8 +48,11 @@ usage: cargo xtask COMMAND
                      --seed: run only this seed and print every event
   sim --pool         simulate the buffer pool alone (default 2,000 seeds)
   sim --histories    simulate the engine, judged only by the checker of histories
+  sim --cluster      simulate partitions on separate nodes, with message faults and crashes (default
+                     1,000 seeds)
   sim --canaries     plant each known kind of bug and check that it is found within 20,000 seeds from
-                     --first on (default: the seed that found it last)
+                     --first on (default: the seed that found it last); with --cluster, within 2,000
+                     (default: from 0)
 
 e2e, crash and history:
   --server clearway|postgres   server to start [default: clearway]; postgres tests the harness itself

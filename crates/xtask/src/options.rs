@@ -29,6 +29,8 @@ pub struct Options {
     pub first: Option<u64>,
     /// Check that planted bugs are found.
     pub canaries: bool,
+    /// Simulate many partitions on separate nodes.
+    pub cluster: bool,
     /// Simulate the buffer pool alone.
     pub pool: bool,
     /// Judge the simulation only by the checker of histories.
@@ -88,6 +90,7 @@ impl Options {
                         Some(value()?.parse().map_err(|e| format!("--transactions: {e}"))?);
                 }
                 "--isolation" => options.isolation = Some(value()?),
+                "--cluster" => options.cluster = true,
                 "--pool" => options.pool = true,
                 "--histories" => options.histories = true,
                 "--canaries" => options.canaries = true,

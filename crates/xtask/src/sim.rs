@@ -8,34 +8,34 @@ use std::process::Command;
 
 /// Flags of the simulation's build: the engine's threads become the scheduler's.
 pub const FLAGS: (&str, &str) = ("RUSTFLAGS", "--cfg shuttle");
-const BUILD: &str = "build -p clearway-sim --target-dir target/sim";
 
-/// Default number of seeds: of the engine, and of the pool alone, which is much faster.
+/// Default number of seeds: of the engine, and of the cluster and the pool, which are much faster.
 const SEEDS: u64 = 200;
+const CLUSTER_SEEDS: u64 = 1_000;
 const POOL_SEEDS: u64 = 2_000;
 
 /// Runs the seeds; a finding is an error.
 pub fn run(options: &Options) -> Res<()> {
-    let mut build = tools::cargo();
-    let status = build.args(BUILD.split(' ')).env(FLAGS.0, FLAGS.1).status();
-    if !status.map_err(|e| format!("cargo {BUILD}: {e}"))?.success() {
+    let (package, subject, usual) = match (options.cluster, options.pool, options.histories) {
+        (true, ..) => ("clearway-cluster", None, CLUSTER_SEEDS),
+        (_, true, _) => ("clearway-sim", Some("pool"), POOL_SEEDS),
+        (.., true) => ("clearway-sim", Some("histories"), SEEDS),
+        _ => ("clearway-sim", Some("engine"), SEEDS),
+    };
+    let build = ["build", "-p", package, "--target-dir", "target/sim"];
+    let status = tools::cargo().args(build).env(FLAGS.0, FLAGS.1).status();
+    if !status.map_err(|e| format!("cargo {}: {e}", build.join(" ")))?.success() {
         return Err("the simulation does not build".into());
     }
     let root = tools::repository_root();
-    let mut sim = Command::new(root.join("target/sim/debug/clearway-sim"));
-    let subject = match (options.pool, options.histories) {
-        (true, _) => "pool",
-        (_, true) => "histories",
-        _ => "engine",
-    };
-    sim.current_dir(&root).arg(subject);
+    let mut sim = Command::new(root.join("target/sim/debug").join(package));
+    sim.current_dir(&root).args(subject);
     match options.seed {
         Some(seed) => sim.args(["replay", &seed.to_string()]),
         None if options.canaries => {
             sim.arg("canaries").args(options.first.map(|first| first.to_string()))
         }
         None => {
-            let usual = if options.pool { POOL_SEEDS } else { SEEDS };
             let (first, seeds) = (options.first.unwrap_or(0), options.seeds.unwrap_or(usual));
             sim.args(["run", &first.to_string(), &seeds.to_string()]);
             sim.args(options.minutes.map(|minutes| minutes.to_string()))

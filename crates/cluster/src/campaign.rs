@@ -1,0 +1,204 @@
+//! Runs many seeds on all cores. A run has no threads, so each core runs seeds of its own.
+
+use crate::{ClusterConfig, ClusterReport, PlantedBug, run};
+use clearway_sync::canary::Bug;
+#[cfg(shuttle)]
+use clearway_sync::canary::{self, BUGS_OF_CLUSTER};
+use std::fmt::{self, Display, Formatter};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Findings after which a campaign stops: the first few are the most useful.
+const MOST_FINDINGS: usize = 10;
+/// Time between two lines of progress.
+const PROGRESS: Duration = Duration::from_secs(10);
+/// A planted bug must be found within this many seeds.
+const CANARY_SEEDS: u64 = 2_000;
+/// One of this many seeds is run twice.
+const TWICE: u64 = 20;
+/// Seeds that found a bug once.
+const KEPT: &str = include_str!("../seeds.txt");
+
+/// A bug that can be planted: around the engine or, in the build with `--cfg shuttle`, in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClusterCanary {
+    /// In what simulates the nodes.
+    Cluster(PlantedBug),
+    /// In the engine. It is planted for the whole process.
+    Engine(Bug),
+}
+
+impl ClusterCanary {
+    /// Returns the bugs that this build can plant.
+    pub fn all() -> Vec<Self> {
+        let of_cluster = PlantedBug::ALL.into_iter().map(Self::Cluster);
+        #[cfg(shuttle)]
+        let of_cluster = of_cluster.chain(BUGS_OF_CLUSTER.iter().copied().map(Self::Engine));
+        of_cluster.collect()
+    }
+
+    /// Returns the first of these seeds that finds the bug, with the finding.
+    pub fn find(self, seeds: impl IntoIterator<Item = u64>) -> Option<(u64, String)> {
+        let bug = match self {
+            Self::Cluster(bug) => Some(bug),
+            Self::Engine(_) => None,
+        };
+        #[cfg(shuttle)]
+        if let Self::Engine(bug) = self {
+            canary::plant(Some(bug));
+        }
+        let found = seeds.into_iter().find_map(|seed| {
+            let config = ClusterConfig { bug, ..ClusterConfig::draw(seed) };
+            run(&config).err().map(|finding| (seed, finding))
+        });
+        #[cfg(shuttle)]
+        canary::plant(None);
+        found
+    }
+}
+
+impl Display for ClusterCanary {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cluster(bug) => write!(f, "{bug}"),
+            Self::Engine(bug) => write!(f, "{bug:?} of the engine"),
+        }
+    }
+}
+
+/// Returns the seeds that found a bug once.
+fn kept_seeds() -> Result<Vec<u64>, String> {
+    let lines = KEPT.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
+    let first_word = |line: &str| line.split_whitespace().next().unwrap_or_default().parse();
+    lines.map(|line| first_word(line).map_err(|e| format!("seeds.txt: {line}: {e}"))).collect()
+}
+
+/// Runs a seed; one of [`TWICE`] is run again, and must have the same result.
+fn run_seed(seed: u64) -> Result<ClusterReport, String> {
+    let config = ClusterConfig::draw(seed);
+    let report = run(&config)?;
+    if seed.is_multiple_of(TWICE) {
+        let second = run(&config)?;
+        if second != report {
+            return Err(format!("the two runs differ: {report:?}, then {second:?}"));
+        }
+    }
+    Ok(report)
+}
+
+#[derive(Default)]
+struct Totals {
+    seeds: u64,
+    sum: ClusterReport,
+    findings: usize,
+}
+
+impl Totals {
+    fn add(&mut self, seed: u64, result: Result<ClusterReport, String>) {
+        self.seeds += 1;
+        match result {
+            Ok(report) => self.sum.add(&report),
+            Err(finding) => {
+                self.findings += 1;
+                println!(
+                    "sim: seed {seed} FOUND {finding}\n     \
+                     replay it: cargo xtask sim --cluster --seed {seed}"
+                );
+            }
+        }
+    }
+
+    fn line(&self, began: Instant) -> String {
+        let s = began.elapsed().as_secs_f64();
+        format!(
+            "sim: {} seeds in {s:.0} s, {:.1} a second; {}; {} findings",
+            self.seeds,
+            self.seeds as f64 / s,
+            self.sum,
+            self.findings
+        )
+    }
+}
+
+/// Runs the kept seeds, then `count` seeds from `first` on, and stops after `minutes`.
+///
+/// # Errors
+/// If there are findings. They are printed.
+pub fn run_seeds(first: u64, count: u64, minutes: Option<u64>) -> Result<(), String> {
+    let began = Instant::now();
+    let ends = minutes.map(|minutes| began + Duration::from_secs(minutes * 60));
+    let kept = kept_seeds()?;
+    let next = AtomicU64::new(0);
+    let totals = Mutex::new(Totals::default());
+    let lock = || totals.lock().unwrap_or_else(PoisonError::into_inner);
+    let work = || {
+        while lock().findings < MOST_FINDINGS && ends.is_none_or(|ends| Instant::now() < ends) {
+            // Relaxed: only uniqueness matters.
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let seed = match kept.get(at as usize) {
+                Some(seed) => *seed,
+                None if at - (kept.len() as u64) < count => first + at - kept.len() as u64,
+                None => return,
+            };
+            let result = run_seed(seed);
+            lock().add(seed, result);
+        }
+    };
+    std::thread::scope(|scope| {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+        let mut said = Instant::now();
+        while !threads.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+            std::thread::park_timeout(Duration::from_millis(50));
+            if said.elapsed() >= PROGRESS {
+                println!("{}", lock().line(began));
+                said = Instant::now();
+            }
+        }
+    });
+    let totals = lock();
+    println!("{}", totals.line(began));
+    match totals.findings {
+        0 => Ok(()),
+        n => Err(format!("{n} findings")),
+    }
+}
+
+/// Runs one seed, and prints its settings and result.
+///
+/// # Errors
+/// The finding.
+pub fn replay(seed: u64) -> Result<(), String> {
+    let config = ClusterConfig::draw(seed);
+    println!("{config:#?}");
+    let report = run(&config).map_err(|finding| format!("seed {seed}: {finding}"))?;
+    println!("sim: seed {seed}: nothing found; {report:?}");
+    Ok(())
+}
+
+/// Plants each bug, and checks that the judge finds it within 2,000 seeds from `first`.
+///
+/// # Errors
+/// The bugs that were not found.
+pub fn canaries(first: u64) -> Result<(), String> {
+    let mut missed = Vec::new();
+    for bug in ClusterCanary::all() {
+        let began = Instant::now();
+        match bug.find(first..first.saturating_add(CANARY_SEEDS)) {
+            Some((seed, finding)) => {
+                let finding: String = finding.chars().take(300).collect();
+                println!(
+                    "sim: {bug}: found by seed {seed} after {:.1?}: {finding}",
+                    began.elapsed()
+                );
+            }
+            None => missed.push(bug.to_string()),
+        }
+    }
+    if missed.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("not found within {CANARY_SEEDS} seeds: {}", missed.join(", ")))
+    }
+}
