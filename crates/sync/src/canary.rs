@@ -141,6 +141,9 @@ pub enum Bug {
     ReleasedUndo,
     /// What an optimistic run has read is not validated.
     UnvalidatedRead,
+    /// An abort undoes the transactions that have run behind it in the order of their IDs instead
+    /// of newest first.
+    DependentsById,
     /// A block that is run again continues although an answer differs.
     UnequalReplay,
     /// An error that depends on a change of a transaction ahead does not wait for that
@@ -230,6 +233,7 @@ pub const BUGS_OF_CLUSTER: &[Bug] = &[
     Bug::SkippedSpeculation,
     Bug::EarlySpeculated,
     Bug::ReleasedUndo,
+    Bug::DependentsById,
 ];
 
 /// The bugs that the simulation of the buffer pool must find.

@@ -36,6 +36,8 @@
 //! Source: Jones, Abadi, Madden, SIGMOD 2010, section 4.2. There, one coordinator orders all
 //! multi-partition transactions. Here their order is that in which they get their partitions.
 
+mod planted;
+
 use super::{After, Partition};
 use crate::exec::{Exec, Locking, Stop, only_reads, table_of};
 use crate::lock::{Acquired, Mode, Target};
@@ -436,18 +438,6 @@ impl<T: Trees> Partition<T> {
         self.reply(origin, reply, out);
     }
 
-    /// Implements [`Bug::EarlySpeculated`].
-    fn release_early(&mut self, id: TxnId, out: &mut Outbox) {
-        if self.blocking.chain.open
-            && let Some(Member { kind: Kind::Single(single), .. }) =
-                self.blocking.chain.behind.pop_back()
-            && let Some((exec, result)) = single.done
-        {
-            self.end_single(id, single.origin, exec, result, out);
-        }
-        self.blocking.chain.reopen();
-    }
-
     /// Continues a multi-partition member that waits for those before it: it is the first now.
     fn wake_settling(&mut self, id: TxnId) {
         let task = self.txns.get(&id).and_then(|txn| txn.task.as_ref());
@@ -511,6 +501,9 @@ impl<T: Trees> Partition<T> {
             .collect();
         for txn in multi {
             self.doom(txn, out);
+        }
+        if canary::on(Bug::DependentsById) {
+            planted::sort_by_id(self.blocking.chain.members(list), from);
         }
         while self.blocking.chain.members(list).len() > from {
             self.discard_last(list, out)?;
