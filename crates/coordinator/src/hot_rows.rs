@@ -1,22 +1,12 @@
 //! The rows that several transactions hold or wait for, over all partitions, for monitoring.
-//!
-//! A request sends a message to every partition through its home worker. The thread that handles it
-//! gathers that partition's rows, so statements pay nothing for being observed.
-//!
-//! Invariant: a request ends when every partition has reported its rows once, and its end is
-//! reported once. It never ends if the workers stop meanwhile.
-//!
-//! Locking: the reported rows are behind a latch, held to append to them. A crash leaves nothing.
 
 use crate::deadlock::{LockName, Names};
 use crate::engine::Engine;
-use crate::mailbox::Mail;
-use crate::message::control;
+use crate::gather::Answers;
 use clearway_ir::Catalog;
-use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;
 use clearway_partition::{Body, TakeHotRows};
-use clearway_types::{PartitionId, TxnId};
+use clearway_types::PartitionId;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
@@ -40,37 +30,20 @@ pub struct HotRowView {
     pub learned: bool,
 }
 
-type Take = Box<dyn FnOnce(Vec<HotRowView>) + Send>;
-
-struct Gathered {
-    rows: Vec<HotRowView>,
-    /// Partitions that have not reported yet.
-    left: usize,
-    take: Option<Take>,
-}
-
-static GATHERED: Class = Class::new("coordinator.hot_rows");
-
-/// The transaction that a request's messages name. They do nothing for it.
-const NO_TXN: TxnId = TxnId(u64::MAX);
+static HOT_ROWS: Class = Class::new("coordinator.hot_rows");
 
 impl Engine {
     /// Passes the hot rows of all partitions to `take`, those with the most holders and waiters
     /// first, at most [`clearway_partition::HotRow::MOST`] per partition. `take` is called in the
     /// thread of the worker that reports last.
     pub fn hot_rows(&self, take: impl FnOnce(Vec<HotRowView>) + Send + 'static) {
-        let left = usize::from(self.partitions());
-        let gathered = Gathered { rows: Vec::new(), left, take: Some(Box::new(take)) };
-        let gathered = Arc::new(Latch::new(&GATHERED, gathered));
         let catalog = self.catalog();
-        for partition in self.all() {
-            let (gathered, catalog) = (gathered.clone(), catalog.clone());
-            let report_rows =
-                move |partition, rows| report(&gathered, named(&catalog, partition, rows));
-            let body = Body::HotRows(TakeHotRows(Box::new(report_rows)));
-            let message = control(NO_TXN, body);
-            self.mailbox(self.home(partition)).post(Mail::Message { partition, message });
-        }
+        let ask = |rows: Arc<Answers<HotRowView>>| {
+            let catalog = catalog.clone();
+            let add = move |partition, hot| rows.add(named(&catalog, partition, hot));
+            Body::HotRows(TakeHotRows(Box::new(add)))
+        };
+        self.ask_all(&HOT_ROWS, ask, |rows| take(ordered(rows)));
     }
 }
 
@@ -92,22 +65,10 @@ fn named(
     rows.into_iter().map(named).collect()
 }
 
-fn report(gathered: &Latch<Gathered>, mut rows: Vec<HotRowView>) {
-    let (mut all, take) = {
-        let mut gathered = gathered.lock();
-        gathered.rows.append(&mut rows);
-        gathered.left -= 1;
-        if gathered.left > 0 {
-            return;
-        }
-        (std::mem::take(&mut gathered.rows), gathered.take.take())
-    };
-    let order = |row: &HotRowView| (Reverse(row.holders + row.waiters), row.partition);
+fn ordered(mut rows: Vec<HotRowView>) -> Vec<HotRowView> {
     // Stable: a partition's rows keep their order.
-    all.sort_by_key(order);
-    if let Some(take) = take {
-        take(all);
-    }
+    rows.sort_by_key(|row| (Reverse(row.holders + row.waiters), row.partition));
+    rows
 }
 
 #[cfg(test)]
@@ -115,20 +76,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn last_partition_ends_a_request() {
-        let (send, receive) = std::sync::mpsc::channel();
-        let take: Take = Box::new(move |all| send.send(all).unwrap());
-        let gathered =
-            Latch::new(&GATHERED, Gathered { rows: Vec::new(), left: 2, take: Some(take) });
+    fn rows_with_the_most_holders_and_waiters_come_first() {
         let row = |partition, holders| HotRowView {
             partition: PartitionId(partition),
             holders,
             ..HotRowView::default()
         };
-        report(&gathered, vec![row(1, 3), row(1, 2)]);
-        assert!(receive.try_recv().is_err());
-        report(&gathered, vec![row(0, 5), row(0, 3)]);
-        let wanted = [row(0, 5), row(0, 3), row(1, 3), row(1, 2)];
-        assert_eq!(receive.recv().unwrap(), wanted);
+        let rows = vec![row(1, 3), row(1, 2), row(0, 5), row(0, 3)];
+        assert_eq!(ordered(rows), [row(0, 5), row(0, 3), row(1, 3), row(1, 2)]);
     }
 }

@@ -26,6 +26,7 @@ mod engine;
 mod exports;
 mod fetch;
 mod finish;
+mod gather;
 mod global_indexes;
 mod hot_rows;
 mod insert;
