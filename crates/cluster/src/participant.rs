@@ -394,7 +394,10 @@ impl Participant {
                     }
                 }
                 // Without a line it waits for the partition, which is not part of a deadlock.
-                Out::Waits { .. } | Out::HotRows { .. } | Out::WriteSpill { .. } => {}
+                Out::Waits { .. }
+                | Out::HotRows { .. }
+                | Out::Report { .. }
+                | Out::WriteSpill { .. } => {}
                 Out::Fetch { .. } | Out::ReadLog { .. } | Out::ReadSpill { .. } => {
                     unreachable!("everything is in memory")
                 }

@@ -25,6 +25,7 @@ use crate::mailbox::{Mail, Mailbox, Waker};
 use crate::past::Past;
 use crate::slices::Slices;
 use crate::system::System;
+use crate::timed::Timed;
 use clearway_buffer::Pool;
 use clearway_env::{Job, Registered};
 use clearway_ir::Catalog;
@@ -120,7 +121,7 @@ static LEARNED: Class = Class::new("coordinator.learned");
 
 /// One node's engine.
 pub struct Engine {
-    partitions: Vec<Combiner<Partition, Message>>,
+    partitions: Vec<Combiner<Timed, Message>>,
     node: Arc<Node>,
     mailboxes: Vec<Mailbox>,
     slices: Slices,
@@ -181,7 +182,8 @@ impl Engine {
         let partition = |store| {
             Partition::new(store, config.partition, snapshots.clone()).with_spill(spill.clone())
         };
-        let baton = |store| Combiner::with_limit(&BATON, partition(store), config.drain_limit);
+        let baton =
+            |store| Combiner::with_limit(&BATON, Timed::new(partition(store)), config.drain_limit);
         let engine = Arc::new(Self {
             waiting: stores.iter().map(|_| AtomicI64::new(0)).collect(),
             partitions: stores.into_iter().map(baton).collect(),
@@ -470,7 +472,7 @@ impl Engine {
     ) -> bool {
         let combiner = &self.partitions[usize::from(partition.0)];
         matches!(
-            combiner.submit(message, &mut |state: &mut Partition, m| state.on_message(m, outbox)),
+            combiner.submit(message, &mut |state: &mut Timed, m| state.on_message(m, outbox)),
             Submitted::Ran { more: true }
         )
     }
@@ -488,11 +490,11 @@ impl Engine {
     /// Returns how the partition's one-shots have run. Waits for the baton: only for tests.
     #[doc(hidden)]
     pub fn scheme_counts(&self, partition: PartitionId) -> SchemeCounts {
-        self.partitions[usize::from(partition.0)].with_exclusive(|state| state.counts()).0
+        self.partitions[usize::from(partition.0)].with_exclusive(|state| state.partition.counts()).0
     }
     pub(crate) fn poll_partition(&self, partition: PartitionId, outbox: &mut Outbox) -> bool {
         let combiner = &self.partitions[usize::from(partition.0)];
-        combiner.poll(&mut |state: &mut Partition, m| state.on_message(m, outbox))
+        combiner.poll(&mut |state: &mut Timed, m| state.on_message(m, outbox))
     }
 
     /// Runs a thread's work. A panic stops here and fails the engine: see [`Engine::failed`].

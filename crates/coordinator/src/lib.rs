@@ -38,6 +38,7 @@ mod message;
 mod multi;
 mod outcome;
 mod pace;
+mod partitions;
 mod past;
 mod port;
 pub mod protocol;
@@ -51,6 +52,7 @@ mod stream;
 mod system;
 mod tag;
 mod task;
+mod timed;
 mod txn;
 mod views;
 mod whole;
@@ -73,6 +75,8 @@ pub use whole::{Whole, reach};
 
 /// How much a partition does in one slice, and its scheme.
 pub use clearway_partition::{Limits, SchemeKind};
+/// A partition's state, counts and times.
+pub use clearway_partition::{PartitionReport, PartitionTimes, SchemeCounts};
 /// A check's options and findings.
 pub use clearway_storage::check::{
     CheckOptions, CheckProgress, FINDINGS, Finding, FindingSeverity, Report,

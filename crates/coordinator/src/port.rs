@@ -329,6 +329,7 @@ impl PortInner {
                 }));
             }
             Out::HotRows { partition, rows, take } => (take.0)(partition, rows),
+            Out::Report { partition, report, take } => (take.0)(partition, report),
             Out::WriteSpill { write } => {
                 self.engine.node().io().submit(Box::new(move || write.run()))
             }

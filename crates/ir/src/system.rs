@@ -24,6 +24,8 @@ pub enum SystemView {
     Latency,
     /// One row for each wait in progress: who waits for which lock, and who holds it.
     Locks,
+    /// The partitions: their schemes, queues, counts and times.
+    Partitions,
     /// Plans that read single rows in transaction blocks: which lock they take, and the counts from
     /// which it is learned.
     Plans,
@@ -38,13 +40,14 @@ pub type ViewColumn = (&'static str, SqlType);
 
 impl SystemView {
     /// All views, ordered by name.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Activity,
         Self::Contention,
         Self::HotRows,
         Self::LatchCalibration,
         Self::Latency,
         Self::Locks,
+        Self::Partitions,
         Self::Plans,
         Self::Sessions,
         Self::Snapshots,
@@ -59,6 +62,7 @@ impl SystemView {
             Self::LatchCalibration => "clearway.latch_calibration",
             Self::Latency => "clearway.latency",
             Self::Locks => "clearway.locks",
+            Self::Partitions => "clearway.partitions",
             Self::Plans => "clearway.plans",
             Self::Sessions => "clearway.sessions",
             Self::Snapshots => "clearway.snapshots",
@@ -159,6 +163,19 @@ impl SystemView {
                 ("partition_number", Int4),
                 ("statement", Text),
                 ("blocker_statement", Text),
+            ],
+            Self::Partitions => &[
+                ("partition_number", Int4),
+                ("scheme", Text),
+                ("active", Int8),
+                ("queue", Int8),
+                ("speculated", Int8),
+                ("validated", Int8),
+                ("discarded", Int8),
+                ("retried", Int8),
+                ("blocked", Int8),
+                ("stall_us", Float8),
+                ("cpu_us", Float8),
             ],
             Self::Plans => &[
                 ("plan", Text),

@@ -25,8 +25,8 @@ pub use limits::Limits;
 pub use lock::{HotRow, Wanted, WantedPlace};
 pub use message::{
     Batch, Body, COMMITTED, Failure, FragmentOrigin, Message, NOBODY, Out, Outbox, RawOp, Reply,
-    Stake, TakeHotRows,
+    Stake, TakeHotRows, TakeReport,
 };
-pub use partition::Partition;
+pub use partition::{Partition, PartitionReport, PartitionTimes};
 pub use scheme::{ExclusiveAccess, SchemeCounts, SchemeKind};
 pub use snapshots::{Committing, Opening, Snapshot, Snapshots};

@@ -1,6 +1,7 @@
 //! A partition's messages and replies.
 
 use crate::lock::{HotRow, Wanted};
+use crate::partition::PartitionReport;
 use clearway_buffer::{MissingPage, Pin};
 use clearway_ir::program::Env;
 use clearway_ir::{Program, Requester};
@@ -35,7 +36,8 @@ pub enum Stake {
 
 /// A message to a partition. Every message gets exactly one [`Out::Reply`], except
 /// [`Body::Resume`], [`Body::Unavailable`], [`Body::Unblock`], [`Body::AwaitsClient`],
-/// [`Body::Forget`], [`Body::Release`], [`Body::Cancel`], [`Body::GiveUp`] and [`Body::HotRows`].
+/// [`Body::Forget`], [`Body::Release`], [`Body::Cancel`], [`Body::GiveUp`], [`Body::HotRows`] and
+/// [`Body::Report`].
 #[derive(Debug)]
 pub struct Message {
     /// The transaction's unique id; a one-shot has one, too.
@@ -215,6 +217,9 @@ pub enum Body {
     /// Requests the rows that are hot now, even if the partition is blocked; see [`Out::HotRows`].
     /// No reply.
     HotRows(TakeHotRows),
+    /// Requests the partition's state and counts, even if it is blocked; see [`Out::Report`]. No
+    /// reply.
+    Report(TakeReport),
 }
 
 /// Receives the hot rows of a partition.
@@ -223,6 +228,15 @@ pub struct TakeHotRows(pub Box<dyn FnOnce(PartitionId, Vec<HotRow>) + Send>);
 impl Debug for TakeHotRows {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str("TakeHotRows")
+    }
+}
+
+/// Receives the state and the counts of a partition.
+pub struct TakeReport(pub Box<dyn FnOnce(PartitionId, PartitionReport) + Send>);
+
+impl Debug for TakeReport {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str("TakeReport")
     }
 }
 
@@ -380,6 +394,15 @@ pub enum Out {
         rows: Vec<HotRow>,
         /// The requester.
         take: TakeHotRows,
+    },
+    /// Pass this report to the requester.
+    Report {
+        /// The partition.
+        partition: PartitionId,
+        /// Its state and counts.
+        report: PartitionReport,
+        /// The requester.
+        take: TakeReport,
     },
     /// Run this write on a thread that may wait for the disk ([`SpillWrite::run`]). Nothing waits
     /// for it.

@@ -7,14 +7,15 @@ use crate::sessions::{self, Roll, SessionInfo, not_empty};
 use crate::shared::Shared;
 use crate::site;
 use clearway_coordinator::{
-    Activity as EngineActivity, Engine, HotRowView, LockCounts, LockWaitView, System, TakeRows,
+    Activity as EngineActivity, Engine, HotRowView, LockCounts, LockWaitView, PartitionReport,
+    System, TakeRows,
 };
 use clearway_env::{Disk, Open};
 use clearway_ir::LearnedRow;
 use clearway_ir::system::SystemView;
 use clearway_latch::Choice;
 use clearway_latch::lockstat::{self, Contention};
-use clearway_types::{DatumRef, RowBatch};
+use clearway_types::{DatumRef, PartitionId, RowBatch};
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -102,6 +103,10 @@ impl System for Observed {
             SystemView::Contention => take(contention_rows(&lockstat::contention())),
             SystemView::HotRows => match self.engine.upgrade() {
                 Some(engine) => engine.hot_rows(move |rows| take(hot_rows(&rows))),
+                None => take(RowBatch::new()),
+            },
+            SystemView::Partitions => match self.engine.upgrade() {
+                Some(engine) => engine.partition_reports(move |all| take(partition_rows(&all))),
                 None => take(RowBatch::new()),
             },
             SystemView::Latency => take(latency_rows(&self.shared.totals())),
@@ -261,6 +266,27 @@ fn hot_rows(hot: &[HotRowView]) -> RowBatch {
                 row.push(int(*n as u64));
             }
             row.push(DatumRef::Bool(*learned));
+        });
+    }
+    rows
+}
+
+fn partition_rows(reports: &[(PartitionId, PartitionReport)]) -> RowBatch {
+    let mut rows = RowBatch::new();
+    for (partition, PartitionReport { scheme, active, queue, counts, times }) in reports {
+        rows.push_with(|row| {
+            row.push(DatumRef::Int4(partition.0.into()));
+            row.push(DatumRef::Text(&scheme.to_string()));
+            for n in [*active, *queue] {
+                row.push(int(n as u64));
+            }
+            let SchemeCounts { speculated, validated, discarded, retried, blocked } = *counts;
+            for n in [speculated, validated, discarded, retried, blocked] {
+                row.push(int(n));
+            }
+            for time in [times.stall, times.cpu] {
+                row.push(DatumRef::Float8(time.as_secs_f64() * 1e6));
+            }
         });
     }
     rows

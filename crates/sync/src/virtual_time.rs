@@ -33,6 +33,11 @@ impl Instant {
         Self(now())
     }
 
+    /// Returns the time from an earlier moment to this one.
+    pub fn duration_since(&self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+
     /// Returns how long ago it is.
     pub fn elapsed(&self) -> Duration {
         now().saturating_sub(self.0)

@@ -12,6 +12,7 @@ mod learned;
 mod optimistic;
 mod panics;
 mod partition_waits;
+mod partitions;
 mod retire;
 mod schemes;
 mod shown;

@@ -63,6 +63,11 @@ impl Blocking {
         !self.line.is_empty() || !self.quiet.is_empty()
     }
 
+    /// Returns the number of messages that wait for the partition, or until no lock is held there.
+    pub(super) fn queue(&self) -> usize {
+        self.line.len() + self.quiet.len()
+    }
+
     /// Returns true if a message in line could be processed.
     #[inline]
     pub(super) fn has_next(&self) -> bool {
@@ -125,6 +130,7 @@ pub(super) fn may_wait(body: &Body) -> bool {
             | Body::Release(_)
             | Body::Settle
             | Body::HotRows(_)
+            | Body::Report(_)
     )
 }
 

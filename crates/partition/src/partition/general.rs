@@ -280,7 +280,8 @@ fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlErr
         | Body::GiveUp { .. }
         | Body::Unavailable(_)
         | Body::Resume(_)
-        | Body::HotRows(_) => {
+        | Body::HotRows(_)
+        | Body::Report(_) => {
             return Err(SqlError::internal("not a general transaction's message"));
         }
     })

@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! 1. Every message gets exactly one reply, because a task holds its origin. Exceptions: `Resume`,
-//!    `Unavailable`, `Unblock`, `AwaitsClient`, `Forget`, `Release`, `Cancel`, `GiveUp` and
-//!    `HotRows`.
+//!    `Unavailable`, `Unblock`, `AwaitsClient`, `Forget`, `Release`, `Cancel`, `GiveUp`, `HotRows`
+//!    and `Report`.
 //! 2. A one-shot that is not in `txns` has no changes, no locks and no pending reply.
 //! 3. Whenever `on_message` returns, every uncommitted change is protected by locks of its
 //!    transaction, or is in trees that no one else can see. A run without locks either ends before
@@ -28,12 +28,15 @@ mod increments;
 mod one_shot;
 mod optimistic;
 mod quiet;
+mod report;
 mod retire;
 mod snapshot;
 mod speculation;
 mod spill;
 mod stranded;
 mod tables;
+
+pub use self::report::{PartitionReport, PartitionTimes};
 
 use self::blocking::Blocking;
 use self::stranded::Stranded;
@@ -43,7 +46,7 @@ use crate::limits::Limits;
 use crate::lock::{Event, InLine, LockTable, PARTITION, Wait};
 use crate::message::{Body, Failure, FragmentOrigin, Message, NOBODY, Out, Outbox, Reply};
 use crate::reads::Gathering;
-use crate::scheme::Scheme;
+use crate::scheme::{Scheme, SchemeKind};
 use crate::snapshots::Snapshots;
 use crate::txn::{Job, Task, Then, Txn, Waiting};
 use crate::versioned::Versioned;
@@ -59,6 +62,7 @@ use std::sync::Arc;
 pub struct Partition<T: Trees = Store> {
     id: PartitionId,
     trees: Versioned<T>,
+    scheme_kind: SchemeKind,
     scheme: &'static dyn Scheme,
     locks: LockTable,
     blocking: Blocking,
@@ -84,6 +88,7 @@ pub struct Partition<T: Trees = Store> {
     sets: AccessSets,
     /// What became of rows that were read.
     gathering: Gathering,
+    times: PartitionTimes,
 }
 
 /// What happens to a transaction after its task has run.
@@ -105,6 +110,7 @@ impl<T: Trees> Partition<T> {
         Self {
             id: trees.partition(),
             trees,
+            scheme_kind: limits.scheme,
             scheme: limits.scheme.scheme(),
             locks: LockTable::new(limits.many_locks),
             blocking: Blocking::default(),
@@ -121,6 +127,7 @@ impl<T: Trees> Partition<T> {
             scratch: Scratch::default(),
             sets: AccessSets::default(),
             gathering: Gathering::new(limits.learn_after),
+            times: PartitionTimes::default(),
         }
     }
 
@@ -235,6 +242,7 @@ impl<T: Trees> Partition<T> {
             Body::Forget(statement) => self.forget(txn, statement),
             Body::Release(savepoint) => self.release_savepoint(txn, savepoint),
             Body::HotRows(take) => self.report_hot_rows(take, out),
+            Body::Report(take) => self.report(take, out),
             body => self.general(txn, stake, origin, body, out),
         }
     }

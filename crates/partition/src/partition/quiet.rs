@@ -44,6 +44,11 @@ impl AwaitingQuiet {
         self.waiting.is_empty()
     }
 
+    /// Returns the number of messages that wait for quiet, and of those behind them.
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len() + self.behind.len()
+    }
+
     /// Removes the transaction's message.
     pub(super) fn take(&mut self, txn: TxnId) -> Option<(u64, Message)> {
         if let Some(at) = self.waiting.iter().position(|(_, message)| message.txn == txn) {

@@ -171,6 +171,7 @@ impl<T: Paged> Driver<T> {
                 | Body::Forget(_)
                 | Body::Release(_)
                 | Body::HotRows(_)
+                | Body::Report(_)
         ) {
             self.owed.insert(seq);
         }
@@ -204,6 +205,7 @@ impl<T: Paged> Driver<T> {
                 }
                 Out::WriteSpill { write } => write.run(),
                 Out::HotRows { partition, rows, take } => (take.0)(partition, rows),
+                Out::Report { partition, report, take } => (take.0)(partition, report),
                 Out::Yield { txn, .. } => self.suspended.push((txn, Vec::new())),
                 Out::Waits { txn, order, wait, line, .. } => {
                     self.count(order);

@@ -114,6 +114,7 @@ fn workers_do_not_touch_the_disk() {
         "latch_calibration",
         "latency",
         "locks",
+        "partitions",
         "plans",
         "sessions",
         "snapshots",

@@ -11,6 +11,7 @@ select clearway.contention.name from clearway.contention limit 0;
 select public.contention.name from clearway.contention limit 0;
 select count(*) > 0 from clearway.contention where name = 'buffer.free_list' and requests > 0;
 select contention.name from clearway.contention limit 0;
+select scheme, active, queue, speculated + validated + discarded + retried + blocked, stall_us, cpu_us >= 0 from clearway.partitions order by partition_number limit 1;
 select nonsense from clearway.contention;
 select clearway.reset_contention();
 select clearway.reset_contention() as done;
