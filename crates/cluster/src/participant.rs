@@ -397,6 +397,7 @@ impl Participant {
                 Out::Waits { .. }
                 | Out::HotRows { .. }
                 | Out::Report { .. }
+                | Out::Scheme { .. }
                 | Out::WriteSpill { .. } => {}
                 Out::Fetch { .. } | Out::ReadLog { .. } | Out::ReadSpill { .. } => {
                     unreachable!("everything is in memory")

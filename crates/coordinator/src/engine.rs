@@ -23,6 +23,7 @@ use crate::exports::Exports;
 use crate::learned::LearnedLocks;
 use crate::mailbox::{Mail, Mailbox, Waker};
 use crate::past::Past;
+use crate::schemes::Schemes;
 use crate::slices::Slices;
 use crate::system::System;
 use crate::timed::Timed;
@@ -31,9 +32,7 @@ use clearway_env::{Job, Registered};
 use clearway_ir::Catalog;
 use clearway_latch::lockstat::Class;
 use clearway_latch::{CachePadded, Combiner, DRAIN_LIMIT, Latch, LatchGuard, Submitted};
-use clearway_partition::{
-    ExclusiveAccess, Limits, Message, Outbox, Partition, SchemeCounts, Snapshots,
-};
+use clearway_partition::{Limits, Message, Outbox, Partition, SchemeCounts, Snapshots};
 use clearway_storage::{Node, NodeConfig, OpenError, RecoveryReport, SpillFile};
 use clearway_sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use clearway_sync::canary::{self, Bug};
@@ -136,7 +135,7 @@ pub struct Engine {
     stream_bytes: u32,
     deadlocks: u32,
     replays: u32,
-    exclusive: ExclusiveAccess,
+    schemes: Schemes,
     stall: Stall,
     txn_ids: u64,
     catalog: Latch<Arc<Catalog>>,
@@ -179,14 +178,16 @@ impl Engine {
         let highest_table = catalog.tables.values().map(|t| t.id.0).max().unwrap_or(0);
         let next_id = highest_tree.max(highest_table).max(FIRST_USER_ID) + 1;
         let (snapshots, catalog) = (Arc::<Snapshots>::default(), Arc::new(catalog));
-        let partition = |store| {
-            Partition::new(store, config.partition, snapshots.clone()).with_spill(spill.clone())
+        let timed = |store| {
+            let partition = Partition::new(store, config.partition, snapshots.clone());
+            Timed::new(partition.with_spill(spill.clone()))
         };
-        let baton =
-            |store| Combiner::with_limit(&BATON, Timed::new(partition(store)), config.drain_limit);
+        let timed: Vec<Timed> = stores.into_iter().map(timed).collect();
+        let baton = |timed| Combiner::with_limit(&BATON, timed, config.drain_limit);
         let engine = Arc::new(Self {
-            waiting: stores.iter().map(|_| AtomicI64::new(0)).collect(),
-            partitions: stores.into_iter().map(baton).collect(),
+            waiting: timed.iter().map(|_| AtomicI64::new(0)).collect(),
+            schemes: Schemes::new(timed.len(), config.partition.scheme),
+            partitions: timed.into_iter().map(baton).collect(),
             awaiting: wakers.iter().map(|_| AtomicBool::new(false)).collect(),
             ended: wakers.iter().map(|_| CachePadded::default()).collect(),
             mailboxes: wakers.into_iter().map(Mailbox::new).collect(),
@@ -196,7 +197,6 @@ impl Engine {
             deadlocks: config.deadlocks,
             // Without retired locks no transaction is behind another.
             replays: if config.partition.retire { config.replays } else { 0 },
-            exclusive: config.partition.scheme.exclusive(),
             stall: config.stall,
             txn_ids: config.txn_ids.max(1),
             catalog_version: AtomicU64::new(catalog.version),
@@ -391,9 +391,9 @@ impl Engine {
     pub(crate) fn replays(&self) -> u32 {
         self.replays
     }
-    /// Returns how multi-partition one-shots get exclusive access to their partitions.
-    pub(crate) fn exclusive(&self) -> ExclusiveAccess {
-        self.exclusive
+    /// Returns the partitions' schemes.
+    pub(crate) fn schemes(&self) -> &Schemes {
+        &self.schemes
     }
     /// See [`EngineConfig::stall`].
     pub(crate) fn stall(&self) -> Stall {

@@ -44,6 +44,7 @@ mod port;
 pub mod protocol;
 mod query;
 mod replay;
+mod schemes;
 mod shared_snapshots;
 mod slices;
 mod snapshot;

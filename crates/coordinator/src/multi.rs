@@ -19,7 +19,7 @@ use clearway_partition::{ExclusiveAccess, Failure};
 use clearway_sync::time::Instant;
 use clearway_types::{PartitionId, SqlError, SqlResult, SqlState};
 
-/// Requests exclusive access to these partitions (ascending) as the scheme says, or lets the
+/// Requests exclusive access to these partitions (ascending) as their schemes say, or lets the
 /// statement run optimistically, if it is a transaction of its own on more than one. `one_round`:
 /// it will send exactly one message to each of them.
 pub(crate) async fn block(
@@ -36,7 +36,7 @@ pub(crate) async fn block(
         return Ok(());
     }
     let one_round = one_round && core.may_speculate();
-    let awaits_quiet = match core.engine().exclusive() {
+    let awaits_quiet = match core.engine().schemes().exclusive(partitions) {
         ExclusiveAccess::Never => return Ok(()),
         ExclusiveAccess::IfUnlocked => false,
         ExclusiveAccess::AfterConflict if one_round => {

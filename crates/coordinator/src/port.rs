@@ -329,6 +329,9 @@ impl PortInner {
                 }));
             }
             Out::HotRows { partition, rows, take } => (take.0)(partition, rows),
+            Out::Scheme { partition, order, scheme } => {
+                self.engine.schemes().note(partition, order, scheme);
+            }
             Out::Report { partition, report, take } => (take.0)(partition, report),
             Out::WriteSpill { write } => {
                 self.engine.node().io().submit(Box::new(move || write.run()))

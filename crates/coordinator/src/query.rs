@@ -7,6 +7,7 @@ use crate::insert::{self, Inserter, Rounds};
 use crate::learning;
 use crate::multi;
 use crate::outcome::Stop;
+use crate::schemes;
 use crate::shared_snapshots;
 use crate::snapshot::{Needs, Work, program_at};
 use crate::statement::has_more_work;
@@ -80,11 +81,13 @@ pub(crate) async fn run(core: &Core, query: &Query, env: &Arc<Env>) -> Result<Ro
             exported.push_with(|row| row.push(DatumRef::Text(&id)));
             exported
         }
+        Source::SetScheme { partition, scheme } => {
+            schemes::set(core, partition.as_ref(), scheme, env).await?;
+            done()
+        }
         Source::ResetContention => {
             core.engine().system()?.reset_contention();
-            let mut done = RowBatch::new();
-            done.push_with(|row| row.push(DatumRef::Text("")));
-            done
+            done()
         }
         Source::Series { start, stop, step, ty } => {
             let mut series = Series::new(start, stop, step, *ty, env)?;
@@ -101,6 +104,13 @@ pub(crate) async fn run(core: &Core, query: &Query, env: &Arc<Env>) -> Result<Ro
         }
     };
     Ok(finish::apply(core, &query.finish, rows, env).await?)
+}
+
+/// Returns the row of a function without a result.
+fn done() -> RowBatch {
+    let mut done = RowBatch::new();
+    done.push_with(|row| row.push(DatumRef::Text("")));
+    done
 }
 
 /// Returns true if the query's source must be read at all.

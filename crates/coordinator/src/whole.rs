@@ -146,7 +146,7 @@ pub(crate) fn asks_before(core: &Core, statement: &Statement) -> bool {
     };
     let Arrival::Whole(whole) = &txn.arrival else { return false };
     let level = txn.characteristics.isolation;
-    let fits = core.engine().exclusive() != ExclusiveAccess::Never
+    let fits = core.engine().schemes().exclusive(&whole.partitions) != ExclusiveAccess::Never
         && txn.block != Block::None
         && txn.protocol.participants().is_empty()
         // Savepoint marks are set at a partition before its statements.

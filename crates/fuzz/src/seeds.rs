@@ -396,6 +396,7 @@ const STATEMENTS: &[&str] = &[
     "begin; set local timezone = 'UTC'; savepoint a; rollback to a; commit",
     "select name, contended from clearway.contention as c where c.per_million > 1.5 order by total_wait_us desc limit 5",
     "select clearway.reset_contention(); select count(*) from clearway.activity; delete from clearway.latch_calibration",
+    "select clearway.set_scheme(0, 'locking'); select clearway.set_scheme($1); select * from clearway.partitions",
 ];
 
 const EXPRESSIONS: &[&str] = &[

@@ -263,6 +263,14 @@ pub enum Source {
     /// `clearway.reset_contention()`: resets the counters to 0 and returns one row with the empty
     /// text.
     ResetContention,
+    /// `clearway.set_scheme(partition, scheme)`: changes the scheme of a partition or, without the
+    /// first argument, of all, and returns one row with the empty text.
+    SetScheme {
+        /// int4.
+        partition: Option<Expr>,
+        /// text.
+        scheme: Expr,
+    },
     /// `pg_export_snapshot()`: one row with the id.
     ExportSnapshot,
     /// A table, read by a program at partitions.

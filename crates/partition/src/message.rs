@@ -2,6 +2,7 @@
 
 use crate::lock::{HotRow, Wanted};
 use crate::partition::PartitionReport;
+use crate::scheme::SchemeKind;
 use clearway_buffer::{MissingPage, Pin};
 use clearway_ir::program::Env;
 use clearway_ir::{Program, Requester};
@@ -160,7 +161,8 @@ pub enum Body {
     Unblock,
     /// Waits until no lock is held here, for a transaction that was refused the partition and holds
     /// neither locks nor a partition. [`Reply::count`] is then 1. It is 0 as soon as a transaction
-    /// has locks here that may wait for its client, for an unknown time.
+    /// has locks here that may wait for its client, for an unknown time, or if the scheme never
+    /// grants the partition.
     AwaitQuiet,
     /// Like [`Body::Unblock`]; in addition, from now on the transaction's client decides when it
     /// ends, and others should not wait for that. No reply.
@@ -217,6 +219,10 @@ pub enum Body {
     /// Requests the rows that are hot now, even if the partition is blocked; see [`Out::HotRows`].
     /// No reply.
     HotRows(TakeHotRows),
+    /// Changes the partition's scheme. Takes effect, and is answered, when no transaction has the
+    /// partition to itself; until then new work waits in line. The message's transaction does
+    /// nothing else and is not finished.
+    SetScheme(SchemeKind),
     /// Requests the partition's state and counts, even if it is blocked; see [`Out::Report`]. No
     /// reply.
     Report(TakeReport),
@@ -394,6 +400,16 @@ pub enum Out {
         rows: Vec<HotRow>,
         /// The requester.
         take: TakeHotRows,
+    },
+    /// From now on the partition has this scheme. Two threads that ran the partition one after the
+    /// other may deliver theirs in any order; the largest `order` is the last one.
+    Scheme {
+        /// The partition.
+        partition: PartitionId,
+        /// The number of the change, from 1.
+        order: u64,
+        /// The scheme.
+        scheme: SchemeKind,
     },
     /// Pass this report to the requester.
     Report {

@@ -93,6 +93,7 @@ fn query(q: &Query, depth: usize, out: &mut Vec<String>) {
         }
         Source::View(view) => line(depth, format!("System View Scan on {}", view.name()), out),
         Source::ExportSnapshot => line(depth, "Result".to_owned(), out),
+        Source::SetScheme { .. } => line(depth, "Call of clearway.set_scheme".to_owned(), out),
         Source::ResetContention => line(depth, "Call of clearway.reset_contention".to_owned(), out),
         Source::Table { program, route } => program_lines(program, route, depth, out),
     }

@@ -3,7 +3,7 @@
 use crate::bind::{AGGREGATE, Aggregates, Binder, Exports, Typed};
 use crate::checks;
 use crate::coerce::{cast_expr, is_time};
-use crate::position::is_undecided;
+use crate::position::{is_undecided, of_value};
 use crate::relation::{cross_database, no_schema};
 use crate::scope::{fold, parts};
 use crate::system::refuse_call;
@@ -158,7 +158,7 @@ fn function(b: &mut Binder<'_>, f: &ast::Function) -> SqlResult<Typed> {
     }
     let types: Vec<SqlType> = args.iter().map(|t| t.ty).collect();
     match (undecided, scalar(b, name, args)) {
-        (Some(e), Err(error)) if error.state().0.starts_with(b"22") => b.at_literal(e, Err(error)),
+        (Some(e), Err(error)) if of_value(&error) => b.at_literal(e, Err(error)),
         (_, Err(error)) if error.state() == SqlState::DATATYPE_MISMATCH => {
             match crate::operators::mismatch(&types).and_then(|n| list.args.get(n)) {
                 Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(e))) => b.at(e, Err(error)),
@@ -468,6 +468,17 @@ fn fixed(b: &mut Binder<'_>, name: &str, args: Vec<Typed>) -> SqlResult<Typed> {
         ("pg_sleep", 1) => (Func::PgSleep, &[T::Float8], T::Void),
         _ => return Err(undefined(name, &args.iter().map(|a| a.ty).collect::<Vec<_>>())),
     };
+    Ok(Typed::new(Expr::Func(f, converted(b, name, args, wanted)?), ty))
+}
+
+/// Converts a function's arguments implicitly to these types.
+pub(crate) fn converted(
+    b: &mut Binder<'_>,
+    name: &str,
+    args: Vec<Typed>,
+    wanted: &[SqlType],
+) -> SqlResult<Vec<Expr>> {
+    use SqlType as T;
     let given: Vec<SqlType> = args.iter().map(|a| a.ty).collect();
     let mut out = Vec::with_capacity(args.len());
     for (arg, &want) in args.into_iter().zip(wanted) {
@@ -486,7 +497,7 @@ fn fixed(b: &mut Binder<'_>, name: &str, args: Vec<Typed>) -> SqlResult<Typed> {
             _ => return Err(undefined(name, &given)),
         });
     }
-    Ok(Typed::new(Expr::Func(f, out), ty))
+    Ok(out)
 }
 
 /// PostgreSQL 15's functions, in order. Those that we do not have are refused by name.

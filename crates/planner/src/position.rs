@@ -12,7 +12,7 @@ use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 
 /// Returns true if the error concerns a value: class 22, data exceptions.
-fn of_value(e: &SqlError) -> bool {
+pub(crate) fn of_value(e: &SqlError) -> bool {
     e.state().0.starts_with(b"22")
 }
 

@@ -53,7 +53,7 @@ pub(crate) fn plan(
     targets: &[SqlType],
 ) -> SqlResult<Planned> {
     refuse(s)?;
-    if let Some(planned) = system::reset(s, &tail) {
+    if let Some(planned) = system::call(b, s, &tail)? {
         return Ok(planned);
     }
     let from = from(b, catalog, &s.from)?;

@@ -69,7 +69,8 @@ table::settings! {
     /// wait for that, unless a transaction with locks there may wait for its client. speculative:
     /// like blocking, but statements run behind one that has finished and is undecided, and again
     /// if it aborts. locking: they lock rows. optimistic: they run without locks, are validated,
-    /// and run again as under blocking if they are invalid [default: hybrid]
+    /// and run again as under blocking if they are invalid. SELECT clearway.set_scheme(PARTITION,
+    /// HOW) changes it at run time, until the next start [default: hybrid]
     scheme("HOW"): SchemeKind => SchemeKind = SchemeKind::default();
     /// Seconds between checkpoints, 1 to 86400 [default: 60]
     checkpoint_interval_s("SECONDS"): u64 => u64 = 60, in 1..=86_400;

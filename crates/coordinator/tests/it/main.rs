@@ -7,6 +7,7 @@ mod checks;
 mod common;
 mod contention;
 mod deadlocks;
+mod fence;
 mod global_indexes;
 mod learned;
 mod optimistic;

@@ -131,6 +131,7 @@ pub(super) fn may_wait(body: &Body) -> bool {
             | Body::Settle
             | Body::HotRows(_)
             | Body::Report(_)
+            | Body::SetScheme(_)
     )
 }
 
@@ -173,6 +174,7 @@ impl<T: Trees> Partition<T> {
         let used = std::mem::take(&mut self.blocking.used);
         self.lock_used(id, used.into_iter().chain(behind));
         self.blocking.clear();
+        self.pass_fence(out);
     }
 
     /// Returns how a statement of the transaction locks.

@@ -281,7 +281,8 @@ fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlErr
         | Body::Unavailable(_)
         | Body::Resume(_)
         | Body::HotRows(_)
-        | Body::Report(_) => {
+        | Body::Report(_)
+        | Body::SetScheme(_) => {
             return Err(SqlError::internal("not a general transaction's message"));
         }
     })

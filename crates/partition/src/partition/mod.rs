@@ -21,6 +21,7 @@
 mod blocking;
 mod committed;
 mod context;
+mod fence;
 mod finish;
 mod general;
 mod hot;
@@ -39,6 +40,7 @@ mod tables;
 pub use self::report::{PartitionReport, PartitionTimes};
 
 use self::blocking::Blocking;
+use self::fence::Fence;
 use self::stranded::Stranded;
 use self::tables::Tables;
 use crate::exec::{AccessSets, Scratch, Stop};
@@ -66,6 +68,7 @@ pub struct Partition<T: Trees = Store> {
     scheme: &'static dyn Scheme,
     locks: LockTable,
     blocking: Blocking,
+    fence: Fence,
     stranded: Stranded,
     limits: Limits,
     txns: HashMap<TxnId, Box<Txn<T::Log>>>,
@@ -114,6 +117,7 @@ impl<T: Trees> Partition<T> {
             scheme: limits.scheme.scheme(),
             locks: LockTable::new(limits.many_locks),
             blocking: Blocking::default(),
+            fence: Fence::default(),
             stranded: Stranded::default(),
             limits,
             txns: HashMap::new(),
@@ -243,6 +247,7 @@ impl<T: Trees> Partition<T> {
             Body::Release(savepoint) => self.release_savepoint(txn, savepoint),
             Body::HotRows(take) => self.report_hot_rows(take, out),
             Body::Report(take) => self.report(take, out),
+            Body::SetScheme(_) => self.set_scheme(Message { txn, stake, origin, body }, out),
             body => self.general(txn, stake, origin, body, out),
         }
     }
@@ -521,7 +526,8 @@ impl<T: Trees> Partition<T> {
 
     /// Cancels what the transaction runs or waits for.
     fn cancel(&mut self, id: TxnId, error: SqlError, out: &mut Outbox) {
-        if self.leave_line(id, &error, out) || self.cancel_behind(id, &error) {
+        let was_waiting = self.leave_fence(id, &error, out) || self.leave_line(id, &error, out);
+        if was_waiting || self.cancel_behind(id, &error) {
             return;
         }
         let Some(mut txn) = self.txns.remove(&id) else { return };

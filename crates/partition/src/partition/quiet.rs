@@ -9,8 +9,9 @@
 //! 1. A transaction that waits here holds no lock anywhere and no partition. So no one waits for
 //!    it, and its wait is not an edge of the waits-for graph.
 //! 2. It does not wait for a client: it gets its reply immediately if a transaction has locks here
-//!    that is not [short](crate::txn::Txn::short). One without locks is not waited for, such as a
-//!    reader of a snapshot, or a transaction that has given up the partition.
+//!    that is not [short](crate::txn::Txn::short), or if the scheme never grants the partition. A
+//!    transaction without locks is not waited for, such as a reader of a snapshot, or one that has
+//!    given up the partition.
 //! 3. A short transaction is no longer short here once it waits for a lock, pauses, or cannot be
 //!    rolled back. Its coordinator informs the other partitions ([`crate::Body::AwaitsClient`]).
 //! 4. Under the schemes that wait for quiet, single-partition one-shots that arrive meanwhile wait
@@ -60,7 +61,8 @@ impl AwaitingQuiet {
 }
 
 impl<T: Trees> Partition<T> {
-    /// Replies with 1 when no lock is held here, or with 0 when that may depend on a client.
+    /// Replies with 1 when no lock is held here, or with 0 when that may depend on a client or the
+    /// scheme never grants the partition.
     pub(super) fn await_quiet(&mut self, message: Message, out: &mut Outbox) {
         if let Some(count) = self.quiet() {
             return self.reply(message.origin, Ok(Reply { count, ..Reply::default() }), out);
@@ -85,13 +87,20 @@ impl<T: Trees> Partition<T> {
     /// Moves the messages behind waits for quiet to the partition's line if no such wait is left.
     pub(super) fn release_behind_quiet(&mut self) {
         if self.blocking.quiet.is_empty() {
-            let behind = std::mem::take(&mut self.blocking.quiet.behind);
-            self.append_to_line(behind.into_iter());
+            self.release_all_behind_quiet();
         }
     }
 
+    /// Moves them there even if others still wait for quiet.
+    pub(super) fn release_all_behind_quiet(&mut self) {
+        let behind = std::mem::take(&mut self.blocking.quiet.behind);
+        self.append_to_line(behind.into_iter());
+    }
+
     fn quiet(&self) -> Option<u64> {
-        if self.locks.is_empty() {
+        if self.scheme.exclusive() == ExclusiveAccess::Never {
+            Some(0)
+        } else if self.locks.is_empty() {
             Some(1)
         } else if self.locks.owners().any(|id| self.txns.get(&id).is_none_or(|txn| !txn.short)) {
             Some(0)

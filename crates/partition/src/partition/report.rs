@@ -2,8 +2,7 @@
 
 use super::{Partition, blocking};
 use crate::message::{Message, NOBODY, Out, Outbox, TakeReport};
-use crate::partition::SchemeCounts;
-use crate::scheme::SchemeKind;
+use crate::scheme::{SchemeCounts, SchemeKind};
 use clearway_storage::Trees;
 use std::time::Duration;
 
@@ -14,7 +13,8 @@ pub struct PartitionReport {
     pub scheme: SchemeKind,
     /// Transactions that are neither committed nor aborted here.
     pub active: usize,
-    /// Messages that wait in line for the partition, or until no lock is held there.
+    /// Messages that wait in line for the partition or until no lock is held there, and changes of
+    /// the scheme that wait.
     pub queue: usize,
     /// How its one-shots have run.
     pub counts: SchemeCounts,
@@ -33,10 +33,15 @@ pub struct PartitionTimes {
 }
 
 impl<T: Trees> Partition<T> {
-    /// Returns the number of messages that wait in line for the partition, or until no lock is held
-    /// there.
+    /// Returns how this partition's one-shots have run since the start.
+    pub fn counts(&self) -> SchemeCounts {
+        self.blocking.chain.counts
+    }
+
+    /// Returns the number of messages that wait in line for the partition or until no lock is held
+    /// there, and of changes of the scheme that wait.
     pub fn queue(&self) -> usize {
-        self.blocking.queue()
+        self.blocking.queue() + self.fences()
     }
 
     /// Returns true if a transaction has exclusive access and there is nothing to run: all of its

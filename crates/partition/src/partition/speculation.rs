@@ -29,6 +29,7 @@
 //!    two members is the same at all partitions. One that waits for anything else is not waited
 //!    for: by (4) and (5) it leaves the chain, or nothing is behind it.
 //! 8. A chain has at most [`MOST`] members.
+//! 9. Nothing joins while a change of the scheme waits (`fence.rs`).
 //!
 //! Locking: none. A crash leaves losers that have changed each other's rows. Recovery undoes the
 //! newest change first, whichever transaction made it, so this restores what was committed.
@@ -53,7 +54,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Maximum number of transactions in a chain. Further ones wait in line.
-const MOST: usize = 256;
+pub(super) const MOST: usize = 256;
 
 /// A table that a transaction has used, and whether it may have changed it.
 pub(super) type Used = (TableId, bool);
@@ -69,6 +70,8 @@ pub(super) struct Chain {
     open: bool,
     /// A transaction could not run behind the present first member.
     stalled: bool,
+    /// A change of the scheme waits for the end of the chain.
+    closed: bool,
     behind: VecDeque<Member>,
     /// Members to undo that are protected by the locks of this transaction.
     detached: Vec<(TxnId, VecDeque<Member>)>,
@@ -166,7 +169,7 @@ impl Chain {
         }
     }
 
-    /// Enforces invariants 1 and 8 after a change.
+    /// Enforces invariants 1, 8 and 9 after a change.
     fn reopen(&mut self) {
         let mut last = self.finished;
         for member in self.behind.iter().rev() {
@@ -177,16 +180,17 @@ impl Chain {
             }
             break;
         }
-        self.open = last && !self.stalled && self.behind.len() < MOST;
+        self.open = last && !self.stalled && !self.closed && self.behind.len() < MOST;
+    }
+
+    /// Sets whether the chain is closed to new members.
+    pub(super) fn close(&mut self, yes: bool) {
+        self.closed = yes;
+        self.reopen();
     }
 }
 
 impl<T: Trees> Partition<T> {
-    /// Returns how this partition's one-shots have run since the start.
-    pub fn counts(&self) -> SchemeCounts {
-        self.blocking.chain.counts
-    }
-
     /// Adds a multi-partition transaction to the chain.
     pub(super) fn block_behind(&mut self, id: TxnId, origin: FragmentOrigin, out: &mut Outbox) {
         self.join(id, None, Kind::Multi { finished: false });
@@ -418,6 +422,7 @@ impl<T: Trees> Partition<T> {
                 None => self.lock_used(id, used),
             }
         }
+        self.pass_fence(out);
     }
 
     /// Commits a single-partition member, and sends its reply.

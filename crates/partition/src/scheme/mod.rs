@@ -101,8 +101,8 @@ impl FromStr for SchemeKind {
     }
 }
 
-/// How multi-partition one-shots get partitions to themselves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How multi-partition one-shots get partitions to themselves, from the least to the most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ExclusiveAccess {
     /// Never: they lock.
     Never,

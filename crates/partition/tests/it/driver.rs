@@ -4,8 +4,8 @@ use crate::trees::MemTrees;
 use clearway_buffer::{MissingPage, Pin};
 use clearway_memtrees::MemoryTrees;
 use clearway_partition::{
-    Body, Failure, FragmentOrigin, Limits, Message, Opening, Out, Partition, Reply, Snapshot,
-    Snapshots, Stake,
+    Body, Failure, FragmentOrigin, Limits, Message, Opening, Out, Partition, Reply, SchemeKind,
+    Snapshot, Snapshots, Stake,
 };
 use clearway_storage::{Node, Store, Trees};
 use clearway_types::{Lsn, SqlError, SqlState, TxnId};
@@ -86,6 +86,8 @@ pub struct Driver<T: Paged> {
     pub deadlocks: u64,
     /// Number of times that a transaction lost the partition that it had to itself.
     pub stalls: u64,
+    /// The schemes that the partition has changed to.
+    pub schemes: Vec<SchemeKind>,
     /// Transactions reported as undone.
     pub undone: Vec<TxnId>,
     /// Number of log pieces read for an undo.
@@ -122,6 +124,7 @@ impl<T: Paged> Driver<T> {
             suspensions: 0,
             deadlocks: 0,
             stalls: 0,
+            schemes: Vec::new(),
             undone: Vec::new(),
             log_reads: 0,
             spill_reads: 0,
@@ -155,6 +158,11 @@ impl<T: Paged> Driver<T> {
         let answer = self.call(again, body(false));
         self.call(again, Body::Finish { commit: Some(Lsn(0)) }).expect("the end");
         answer
+    }
+
+    /// Returns the number of the next call.
+    pub fn next_call(&self) -> u32 {
+        self.seq + 1
     }
 
     pub fn send(&mut self, txn: TxnId, body: Body) -> u32 {
@@ -206,6 +214,10 @@ impl<T: Paged> Driver<T> {
                 Out::WriteSpill { write } => write.run(),
                 Out::HotRows { partition, rows, take } => (take.0)(partition, rows),
                 Out::Report { partition, report, take } => (take.0)(partition, report),
+                Out::Scheme { order, scheme, .. } => {
+                    self.schemes.push(scheme);
+                    assert_eq!(order, self.schemes.len() as u64, "changes are numbered");
+                }
                 Out::Yield { txn, .. } => self.suspended.push((txn, Vec::new())),
                 Out::Waits { txn, order, wait, line, .. } => {
                     self.count(order);

@@ -9,7 +9,7 @@ use crate::sql::{
 };
 use crate::trees::{MemTrees, Paging};
 use clearway_ir::{RowLock, TableDef};
-use clearway_partition::{Body, Committing, Failure, SchemeCounts};
+use clearway_partition::{Body, Committing, Failure, SchemeCounts, SchemeKind};
 use clearway_testkit::Rng;
 use clearway_types::{Lsn, SqlError, SqlState, TxnId};
 use std::sync::Arc;
@@ -133,6 +133,8 @@ pub struct Mix {
     pub asks: u64,
     /// Those that would request it for one statement run optimistically instead.
     pub optimistic: bool,
+    /// Steps that change the scheme.
+    pub changes: u64,
 }
 
 struct World<T: Paged> {
@@ -147,6 +149,8 @@ struct World<T: Paged> {
     /// Number of transactions that were undone because of another one.
     undone: u64,
     mix: Mix,
+    /// Changes of the scheme without an answer.
+    changes: Vec<u32>,
 }
 
 impl<T: Paged> World<T> {
@@ -264,6 +268,11 @@ impl<T: Paged> World<T> {
         let (to_readers, answers): (Vec<_>, _) =
             answers.into_iter().partition(|(seq, _)| self.readers.is_awaited(*seq));
         for (seq, answer) in answers {
+            if let Some(at) = self.changes.iter().position(|call| *call == seq) {
+                self.changes.swap_remove(at);
+                assert!(answer.is_ok(), "seed {}: {answer:?}", self.seed);
+                continue;
+            }
             let at = self
                 .clients
                 .iter()
@@ -330,7 +339,19 @@ impl<T: Paged> World<T> {
         }
     }
 
+    fn change_scheme(&mut self) {
+        let scheme = SchemeKind::ALL[self.rng.below(SchemeKind::ALL.len() as u64) as usize];
+        let txn = self.driver.txn();
+        // The answer may come with this call.
+        self.changes.push(self.driver.next_call());
+        self.driver.send(txn, Body::SetScheme(scheme));
+        self.take_answers();
+    }
+
     fn step(&mut self) {
+        if self.mix.changes > 0 && self.rng.below(100) < self.mix.changes {
+            return self.change_scheme();
+        }
         let suspended = self.driver.suspended.len() as u64;
         if suspended > 0 && self.rng.below(3) > 0 {
             let at = self.rng.below(suspended) as usize;
@@ -475,7 +496,8 @@ impl Seen {
 /// Runs one history. Every second one has readers under snapshots. Every third one uses the table
 /// without indexes, where one-shots of one row commit by themselves.
 pub fn run<T: Paged>(driver: Driver<T>, seed: u64, clients: usize, steps: usize) -> Seen {
-    run_mixed(driver, seed, clients, steps, Mix { one_shots: 33, asks: 25, optimistic: false })
+    let mix = Mix { one_shots: 33, asks: 25, optimistic: false, changes: 0 };
+    run_mixed(driver, seed, clients, steps, mix)
 }
 
 /// Like [`run`], with this mix.
@@ -501,6 +523,7 @@ pub fn run_mixed<T: Paged>(
         blocked: 0,
         undone: 0,
         mix,
+        changes: Vec::new(),
     };
     for _ in 0..steps {
         world.step();

@@ -9,6 +9,7 @@ mod checks;
 mod committed;
 mod driver;
 mod ends;
+mod fence;
 mod history;
 mod increment;
 mod many_waiters;
