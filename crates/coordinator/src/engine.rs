@@ -26,13 +26,15 @@ use crate::past::Past;
 use crate::schemes::Schemes;
 use crate::slices::Slices;
 use crate::system::System;
-use crate::timed::Timed;
+use crate::timed::{Published, Timed};
 use clearway_buffer::Pool;
 use clearway_env::{Job, Registered};
 use clearway_ir::Catalog;
 use clearway_latch::lockstat::Class;
 use clearway_latch::{CachePadded, Combiner, DRAIN_LIMIT, Latch, LatchGuard, Submitted};
-use clearway_partition::{Limits, Message, Outbox, Partition, SchemeCounts, Snapshots};
+use clearway_partition::{
+    Limits, Message, Outbox, Partition, PartitionTimes, SchemeCounts, SchemeKind, Snapshots,
+};
 use clearway_storage::{Node, NodeConfig, OpenError, RecoveryReport, SpillFile};
 use clearway_sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use clearway_sync::canary::{self, Bug};
@@ -121,6 +123,8 @@ static LEARNED: Class = Class::new("coordinator.learned");
 /// One node's engine.
 pub struct Engine {
     partitions: Vec<Combiner<Timed, Message>>,
+    /// Their counts and times.
+    published: Vec<Arc<Published>>,
     node: Arc<Node>,
     mailboxes: Vec<Mailbox>,
     slices: Slices,
@@ -187,6 +191,7 @@ impl Engine {
         let engine = Arc::new(Self {
             waiting: timed.iter().map(|_| AtomicI64::new(0)).collect(),
             schemes: Schemes::new(timed.len(), config.partition.scheme),
+            published: timed.iter().map(Timed::published).collect(),
             partitions: timed.into_iter().map(baton).collect(),
             awaiting: wakers.iter().map(|_| AtomicBool::new(false)).collect(),
             ended: wakers.iter().map(|_| CachePadded::default()).collect(),
@@ -390,6 +395,16 @@ impl Engine {
     /// See [`EngineConfig::replays`].
     pub(crate) fn replays(&self) -> u32 {
         self.replays
+    }
+    /// Returns each partition's scheme, counts and times, in their order. Asks no partition: the
+    /// counts may lack those of a few messages.
+    pub fn partition_counts(&self) -> Vec<(SchemeKind, SchemeCounts, PartitionTimes)> {
+        let each = self.all().zip(&self.published);
+        each.map(|(partition, published)| {
+            let (counts, times) = published.get();
+            (self.schemes.of(partition), counts, times)
+        })
+        .collect()
     }
     /// Returns the partitions' schemes.
     pub(crate) fn schemes(&self) -> &Schemes {

@@ -8,14 +8,53 @@
 //!   [`SAMPLED`], whose time counts that many times. If the operating system preempts the thread
 //!   meanwhile, that time counts, too.
 //!
+//! Counts and times are published for readers outside of the partition after each message that is
+//! timed. Almost all counts change only while a transaction has the partition to itself, so what is
+//! published is rarely out of date.
+//!
 //! Locking: the baton of the partition. A crash leaves nothing.
 
-use clearway_partition::{Message, Outbox, Partition};
-use clearway_sync::time::Instant;
+use clearway_partition::{Message, Outbox, Partition, PartitionTimes, SchemeCounts};
+use clearway_sync::time::{Duration, Instant};
+use std::sync::Arc;
+// Plain std: a statistic; no thread's decision depends on it.
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One message in this number is timed. It is prime: the transactions of a load often consist of
 /// the same few messages, and each of these is to be sampled.
 const SAMPLED: u32 = 251;
+
+/// Counts and times of a partition, as of the last message that was timed.
+#[derive(Debug, Default)]
+pub(crate) struct Published {
+    counts: [AtomicU64; 5],
+    /// In nanoseconds.
+    times: [AtomicU64; 2],
+}
+
+impl Published {
+    /// Called by the holder of the partition's baton only.
+    fn set(&self, counts: SchemeCounts, times: PartitionTimes) {
+        let SchemeCounts { speculated, validated, discarded, retried, blocked } = counts;
+        let counts = [speculated, validated, discarded, retried, blocked];
+        // Relaxed, here and below: no other data depends on the numbers.
+        for (slot, count) in self.counts.iter().zip(counts) {
+            slot.store(count, Ordering::Relaxed);
+        }
+        for (slot, time) in self.times.iter().zip([times.stall, times.cpu]) {
+            slot.store(time.as_nanos() as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns what was published last.
+    pub(crate) fn get(&self) -> (SchemeCounts, PartitionTimes) {
+        let load = |slot: &AtomicU64| slot.load(Ordering::Relaxed);
+        let [speculated, validated, discarded, retried, blocked] = self.counts.each_ref().map(load);
+        let [stall, cpu] = self.times.each_ref().map(|time| Duration::from_nanos(load(time)));
+        let counts = SchemeCounts { speculated, validated, discarded, retried, blocked };
+        (counts, PartitionTimes { stall, cpu })
+    }
+}
 
 /// A partition and its clock.
 pub(crate) struct Timed {
@@ -23,11 +62,17 @@ pub(crate) struct Timed {
     /// The number of messages until the next one that is timed, including that one.
     until_sample: u32,
     stalled_since: Option<Instant>,
+    published: Arc<Published>,
 }
 
 impl Timed {
     pub(crate) fn new(partition: Partition) -> Self {
-        Self { partition, until_sample: SAMPLED, stalled_since: None }
+        Self { partition, until_sample: SAMPLED, stalled_since: None, published: Arc::default() }
+    }
+
+    /// Returns where counts and times are published.
+    pub(crate) fn published(&self) -> Arc<Published> {
+        self.published.clone()
     }
 
     /// See [`Partition::on_message`].
@@ -56,15 +101,15 @@ impl Timed {
         }
         self.partition.on_message(message, out);
         let stalls = self.stalled_since.is_none() && self.partition.is_stalled();
-        if !is_sample && !stalls {
-            return;
+        if is_sample || stalls {
+            let now = Instant::now();
+            if stalls {
+                self.stalled_since = Some(now);
+            }
+            if is_sample && let Some(began) = began {
+                self.partition.times().cpu += now.duration_since(began) * SAMPLED;
+            }
         }
-        let now = Instant::now();
-        if stalls {
-            self.stalled_since = Some(now);
-        }
-        if is_sample && let Some(began) = began {
-            self.partition.times().cpu += now.duration_since(began) * SAMPLED;
-        }
+        self.published.set(self.partition.counts(), *self.partition.times());
     }
 }

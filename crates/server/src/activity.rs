@@ -8,7 +8,7 @@ use crate::shared::Shared;
 use crate::site;
 use clearway_coordinator::{
     Activity as EngineActivity, Engine, HotRowView, LockCounts, LockWaitView, PartitionReport,
-    System, TakeRows,
+    PartitionTimes, SchemeCounts, SchemeKind, System, TakeRows,
 };
 use clearway_env::{Disk, Open};
 use clearway_ir::LearnedRow;
@@ -33,6 +33,8 @@ pub(crate) struct Activity {
     pub(crate) engine: EngineActivity,
     /// Waiting transactions and deadlocks.
     pub(crate) locks: LockCounts,
+    /// The partitions, in their order.
+    pub(crate) partitions: Vec<(SchemeKind, SchemeCounts, PartitionTimes)>,
     /// Total length of the files with pages, in bytes.
     pub(crate) data_file_bytes: u64,
     /// Total length of the log's segments, in bytes.
@@ -73,6 +75,7 @@ impl Observed {
             // An engine that is closing has nothing to report.
             engine: engine.as_ref().map(|engine| engine.activity()).unwrap_or_default(),
             locks: engine.as_ref().map(|engine| engine.lock_counts()).unwrap_or_default(),
+            partitions: engine.as_ref().map(|engine| engine.partition_counts()).unwrap_or_default(),
             data_file_bytes: file_bytes(&*self.disk, &data.join("data")),
             log_file_bytes: file_bytes(&*self.disk, &data.join("wal")),
         }

@@ -24,6 +24,7 @@ pub(super) fn page(activity: &Activity, latches: &Latches, contention: &[Content
     let mut page = Page(String::new());
     server(&mut page, activity);
     engine(&mut page, activity);
+    partitions(&mut page, activity);
     page.family("latch_info", "gauge", "How latches are acquired.");
     page.sample("latch_info", &[("choice", latches.choice.name())], 1);
     let help =
@@ -141,6 +142,31 @@ fn engine(page: &mut Page, activity: &Activity) {
     page.sample("disk_bytes", &[("kind", "log")], activity.log_file_bytes);
 }
 
+/// Adds the counts and times of the partitions.
+fn partitions(page: &mut Page, activity: &Activity) {
+    page.family("partition_scheme_info", "gauge", "The concurrency-control scheme, by partition.");
+    for (at, (scheme, ..)) in activity.partitions.iter().enumerate() {
+        let (at, scheme) = (at.to_string(), scheme.to_string());
+        page.sample("partition_scheme_info", &[("partition", &at), ("scheme", &scheme)], 1);
+    }
+    let counts = || activity.partitions.iter().map(|(_, counts, _)| counts);
+    let help = "Transactions that ran behind an undecided one.";
+    page.by_partition("speculated", help, counts().map(|of| of.speculated));
+    let help = "Optimistic runs that were valid.";
+    page.by_partition("validated", help, counts().map(|of| of.validated));
+    let help = "Transactions undone because one ahead of them was, or their run was invalid.";
+    page.by_partition("discarded", help, counts().map(|of| of.discarded));
+    let help = "Undone transactions that their partition ran again.";
+    page.by_partition("retried", help, counts().map(|of| of.retried));
+    let help = "Messages that waited in line for their partition.";
+    page.by_partition("blocked", help, counts().map(|of| of.blocked));
+    let times = || activity.partitions.iter().map(|(.., times)| times);
+    let help = "Time in which a statement had the partition and nothing ran there.";
+    page.by_partition("stall_seconds", help, times().map(|of| of.stall.as_secs_f64()));
+    let help = "Estimated time that workers spent in the partition.";
+    page.by_partition("cpu_seconds", help, times().map(|of| of.cpu.as_secs_f64()));
+}
+
 /// Adds the counts of lockstat. `clearway.reset_contention()` sets these counters to 0, as a
 /// restart would.
 fn waits(page: &mut Page, contention: &[Contention]) {
@@ -205,6 +231,15 @@ impl Page {
         match labels.as_slice() {
             [] => self.line(format_args!("clearway_{name} {value}")),
             labels => self.line(format_args!("clearway_{name}{{{}}} {value}", labels.join(","))),
+        }
+    }
+
+    /// Adds a counter with a sample for each partition, in their order.
+    fn by_partition(&mut self, name: &str, help: &str, values: impl Iterator<Item = impl Display>) {
+        let name = format!("partition_{name}_total");
+        self.family(&name, "counter", help);
+        for (at, value) in values.enumerate() {
+            self.sample(&name, &[("partition", &at.to_string())], value);
         }
     }
 

@@ -131,6 +131,9 @@ fn page_is_valid_and_counts_what_sessions_do() {
     assert_eq!(value(&after, "clearway_commits_waiting", ""), 0.0);
     let frames = |state: &str| value(&after, &format!("clearway_pool_{state}frames"), "");
     assert_eq!((frames(""), frames("used_") + frames("free_")), (1024.0, 1024.0));
+    let scheme = "partition=\"0\",scheme=\"hybrid\"";
+    assert_eq!(value(&after, "clearway_partition_scheme_info", scheme), 1.0);
+    assert_eq!(value(&after, "clearway_partition_speculated_total", "partition=\"0\""), 0.0);
     let version = format!("version=\"{}\"", env!("CARGO_PKG_VERSION"));
     assert_eq!(value(&after, "clearway_build_info", &version), 1.0);
     assert!(value(&after, "clearway_contention_requests_total", "name=\"buffer.free_list\"") > 0.0);
