@@ -15,8 +15,10 @@ pub const MICRO: Nanos = 1_000;
 pub struct ClusterConfig {
     /// Seed of all choices.
     pub seed: u64,
-    /// Concurrency-control scheme of every partition.
+    /// Concurrency-control scheme of every partition at the start.
     pub scheme: SchemeKind,
+    /// Mean time between changes of the scheme of a partition to any scheme; 0: none.
+    pub scheme_changes: Nanos,
     /// Number of partitions, each with a CPU of its own; at least 1.
     pub partitions: u16,
     /// Number of sessions, each with one transaction at a time.
@@ -120,6 +122,7 @@ impl ClusterConfig {
         Self {
             seed: 1,
             scheme,
+            scheme_changes: 0,
             partitions: 2,
             sessions: 40,
             coordinators: 40,
@@ -184,9 +187,16 @@ impl ClusterConfig {
             primary_crash: apart(&mut rng, crashes && durability != Durability::None),
             backup_crash: apart(&mut rng, crashes && matches!(durability, Durability::Backups(_))),
         };
+        // Its own draws, so that the others of a seed stay the same.
+        let mut changes = Rng::new(!seed);
+        let scheme_changes = match changes.permille(400) {
+            true => (100 + changes.below(5_000)) * MICRO,
+            false => 0,
+        };
         Self {
             seed,
             scheme,
+            scheme_changes,
             partitions,
             sessions,
             coordinators: 1 + rng.below(u64::from(sessions)) as u32,

@@ -69,6 +69,8 @@ pub(crate) enum Command {
     GiveUp(u64),
     /// Abandon the transaction, if it is idle and not prepared.
     Abandon,
+    /// Change the scheme.
+    SetScheme(SchemeKind),
     /// The coordinator's answer to an inquiry: whether the transaction has committed.
     Verdict(bool),
     /// Continue what has yielded.
@@ -92,6 +94,8 @@ pub(crate) enum Effect {
     Stalled(SessionId, TxnId),
     /// Tell the session that its transaction was undone.
     Undone(SessionId, TxnId),
+    /// Tell coordinators that the partition has this scheme from now on.
+    Scheme(SchemeKind),
     /// Append an entry: the transaction continues after others have had a turn.
     Yield(TxnId),
     /// Append an entry: the transaction gives up this wait.
@@ -294,6 +298,7 @@ impl Participant {
                 self.members.insert(txn, Member { abandoned: true, ..member });
                 self.decided(false)
             }
+            Command::SetScheme(scheme) => Body::SetScheme(scheme),
             Command::Cancel(error) => Body::Cancel(error),
             Command::GiveUp(wait) => {
                 Body::GiveUp { wait, error: SqlError::new(SqlState::DEADLOCK, "deadlock detected") }
@@ -366,6 +371,7 @@ impl Participant {
                     let call = self.calls.get(&to.session).filter(|call| call.seq == to.seq);
                     effects.extend(call.map(|call| Effect::Stalled(to.session, call.txn)));
                 }
+                Out::Scheme { scheme, .. } => effects.push(Effect::Scheme(scheme)),
                 Out::Undone { to, txn } => effects.push(Effect::Undone(to.session, txn)),
                 Out::Yield { txn, .. } => {
                     self.yielded.push(txn);
@@ -397,7 +403,6 @@ impl Participant {
                 Out::Waits { .. }
                 | Out::HotRows { .. }
                 | Out::Report { .. }
-                | Out::Scheme { .. }
                 | Out::WriteSpill { .. } => {}
                 Out::Fetch { .. } | Out::ReadLog { .. } | Out::ReadSpill { .. } => {
                     unreachable!("everything is in memory")

@@ -21,6 +21,8 @@ pub struct ClusterReport {
     pub doubled: u64,
     /// Questions of partitions about the outcome of a transaction.
     pub inquiries: u64,
+    /// Changes of a partition's scheme.
+    pub scheme_changes: u64,
     /// Operations that the checker of histories has checked.
     pub operations: u64,
     /// Events of the simulation.
@@ -48,6 +50,7 @@ impl ClusterReport {
             (&mut self.lost, other.lost),
             (&mut self.doubled, other.doubled),
             (&mut self.inquiries, other.inquiries),
+            (&mut self.scheme_changes, other.scheme_changes),
             (&mut self.operations, other.operations),
             (&mut self.events, other.events),
             (&mut self.virtual_ns, other.virtual_ns),

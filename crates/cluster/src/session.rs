@@ -90,9 +90,10 @@ pub(crate) struct Running {
 }
 
 /// How sessions run transactions.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Rules {
-    pub scheme: SchemeKind,
+    /// The partitions' schemes, as far as coordinators know.
+    pub schemes: Vec<SchemeKind>,
     /// Time after which an unanswered call is repeated.
     pub repeat_after: Nanos,
     /// Time after which an unanswered fragment is cancelled.
@@ -155,7 +156,9 @@ impl Session {
             return self.call(fragment.at, command, Purpose::OneShot, now, out);
         }
         let one_round = plan.rounds.len() == 1 && !self.discarded;
-        let awaits_quiet = match cx.0.scheme.exclusive() {
+        let exclusive = |at: PartitionId| cx.0.schemes[usize::from(at.0)].exclusive();
+        let least = plan.partitions().into_iter().map(exclusive).min();
+        let awaits_quiet = match least.unwrap_or(ExclusiveAccess::Never) {
             ExclusiveAccess::Never => return self.next_round(now, cx, out),
             ExclusiveAccess::IfUnlocked => false,
             ExclusiveAccess::AfterConflict if one_round => {

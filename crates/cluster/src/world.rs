@@ -1,5 +1,6 @@
 //! The world: virtual time, CPUs, the network, crashes.
 
+mod changes;
 mod crashes;
 
 use crate::bugs::PlantedBug;
@@ -66,6 +67,8 @@ enum Event {
     Logged(SessionId, TxnId),
     /// The partition asks about a transaction, if it still waits for its end.
     Inquire(PartitionId, u32, TxnId),
+    /// The scheme of a partition changes.
+    ChangeScheme,
     CrashCoordinator,
     StartCoordinator(u32),
     CrashPrimary,
@@ -90,6 +93,8 @@ pub(crate) struct World {
     rules: Rules,
     programs: Programs,
     rng: Rng,
+    /// For changes of schemes.
+    changes: Rng,
     now: Nanos,
     /// By time, and then in the order of their causes.
     events: BinaryHeap<Reverse<(Nanos, u64, usize)>>,
@@ -114,7 +119,7 @@ impl World {
         let costs = &config.costs;
         let round_trip = 4 * costs.network + 2 * costs.sync;
         let rules = Rules {
-            scheme: config.scheme,
+            schemes: vec![config.scheme; usize::from(config.partitions)],
             repeat_after: 10 * round_trip + 1_000 * MICRO,
             cancel_after: 20 * round_trip + 5_000 * MICRO,
             votes_ride: config.votes_ride,
@@ -124,6 +129,7 @@ impl World {
             config: config.clone(),
             rules,
             rng: Rng::new(config.seed),
+            changes: Rng::new(config.seed.rotate_left(32)),
             now: 0,
             events: BinaryHeap::new(),
             slots: Vec::new(),
@@ -148,6 +154,7 @@ impl World {
             world.at(u64::from(session), Event::Begin(session));
         }
         world.crashes();
+        world.next_change();
         world
     }
 
@@ -281,6 +288,7 @@ impl World {
                 }
             }
             Event::Inquire(at, epoch, txn) => self.inquire(at, epoch, txn),
+            Event::ChangeScheme => self.change_scheme(),
             Event::CrashCoordinator => self.crash_coordinator(),
             Event::StartCoordinator(number) => self.start_coordinator(number),
             Event::CrashPrimary => self.crash_primary(),
@@ -412,6 +420,11 @@ impl World {
                 Effect::Answer(session, seq, answer) => (session, Notice::Answer(seq, answer)),
                 Effect::Stalled(session, txn) => (session, Notice::Stalled(txn)),
                 Effect::Undone(session, txn) => (session, Notice::Undone(txn)),
+                Effect::Scheme(scheme) => {
+                    self.rules.schemes[usize::from(at.0)] = scheme;
+                    self.report.scheme_changes += 1;
+                    continue;
+                }
                 Effect::Yield(_) | Effect::GiveUp(..) => continue,
             };
             self.send(time, Event::Notice(session, notice));

@@ -1,7 +1,7 @@
 //! Campaigns of the simulated cluster.
 
 use clearway_cluster::campaign::ClusterCanary;
-use clearway_cluster::{ClusterConfig, ClusterFaults, ClusterReport, Durability, run};
+use clearway_cluster::{ClusterConfig, ClusterFaults, ClusterReport, Durability, MICRO, run};
 use clearway_partition::SchemeKind;
 
 /// Seeds of a campaign.
@@ -30,6 +30,17 @@ fn histories_with_faults_are_serializable() {
     (1_000..1_000 + SEEDS).for_each(|seed| sum.add(&run_well(&ClusterConfig::draw(seed))));
     let faults = [sum.crashes, sum.lost, sum.doubled, sum.inquiries, sum.unknown, sum.repeated];
     assert!(faults.iter().all(|count| *count > 100), "{sum:?}");
+    assert!(sum.scheme_changes > 1_000, "{sum:?}");
+}
+
+#[test]
+fn histories_with_changes_of_schemes_are_serializable() {
+    let mut sum = ClusterReport::default();
+    for seed in 2_000..2_000 + SEEDS {
+        let config = ClusterConfig { scheme_changes: 200 * MICRO, ..ClusterConfig::draw(seed) };
+        sum.add(&run_well(&config));
+    }
+    assert!(sum.scheme_changes > 100 * SEEDS, "{sum:?}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod cursors;
 mod ddl;
 mod exports;
 mod hot;
+mod schemes;
 mod signals;
 pub mod unique;
 mod whole;
@@ -85,6 +86,10 @@ pub struct Mix {
     pub checks: u64,
     /// Blocks that arrive whole: the engine gets all statements at once.
     pub whole: u64,
+    /// Statements outside of a block that change the scheme of a partition or of all.
+    pub schemes: u64,
+    /// The number of partitions, if they do.
+    pub partitions: u16,
     /// Whether all values that they set are near the bounds.
     pub near: bool,
     /// Whether blocks only read and change rows, mostly a few, without savepoints and cursors.
@@ -198,8 +203,8 @@ impl Script {
                 if self.mix.backups > 0 && self.rng.percent(self.mix.backups) {
                     return Stmt::Backup(format!("/{}", self.fresh_name("backup")));
                 }
-                if let Some(signal) = self.signal() {
-                    return signal;
+                if let Some(stmt) = self.signal().or_else(|| self.change_of_scheme()) {
+                    return stmt;
                 }
                 if self.rng.percent(self.mix.alone) {
                     let alone = self.work(catalog);

@@ -5,6 +5,7 @@ mod cursors;
 
 pub use cursors::CursorStmt;
 
+use clearway_coordinator::SchemeKind;
 use clearway_ir::{LockWait, RowLock};
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -363,6 +364,13 @@ pub enum Stmt {
         /// True for pg_terminate_backend.
         terminate: bool,
     },
+    /// SELECT clearway.set_scheme() of this partition, or of all.
+    SetScheme {
+        /// The partition.
+        partition: Option<u16>,
+        /// The scheme.
+        scheme: SchemeKind,
+    },
 }
 
 impl Stmt {
@@ -386,6 +394,7 @@ impl Stmt {
                 | Self::Import(_)
                 | Self::Cursor(_)
                 | Self::Signal { .. }
+                | Self::SetScheme { .. }
         )
     }
 
@@ -525,6 +534,12 @@ impl fmt::Display for Stmt {
             Self::Signal { pid, terminate: false } => write!(f, "SELECT pg_cancel_backend({pid})"),
             Self::Signal { pid, terminate: true } => {
                 write!(f, "SELECT pg_terminate_backend({pid})")
+            }
+            Self::SetScheme { partition: Some(partition), scheme } => {
+                write!(f, "SELECT clearway.set_scheme({partition}, '{scheme}')")
+            }
+            Self::SetScheme { partition: None, scheme } => {
+                write!(f, "SELECT clearway.set_scheme('{scheme}')")
             }
         }
     }

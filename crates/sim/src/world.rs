@@ -420,6 +420,7 @@ impl World {
         self.draw_checks(&mut Rng::new(self.seed, "twentieth generator"));
         self.draw_speculation(&mut Rng::new(self.seed, "twenty-first generator"));
         self.draw_validation(&mut Rng::new(self.seed, "generator of validated runs"));
+        self.draw_changes(&mut Rng::new(self.seed, later::CHANGES));
     }
 
     /// Draws what the third generator added.

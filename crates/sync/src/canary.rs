@@ -144,6 +144,8 @@ pub enum Bug {
     /// An abort undoes the transactions that have run behind it in the order of their IDs instead
     /// of newest first.
     DependentsById,
+    /// A change of a partition's scheme does not wait for the transaction that has the partition.
+    EagerFence,
     /// A block that is run again continues although an answer differs.
     UnequalReplay,
     /// An error that depends on a change of a transaction ahead does not wait for that
@@ -204,6 +206,7 @@ pub const BUGS_OF_ENGINE: &[Bug] = &[
     Bug::EarlySpeculated,
     Bug::SkippedSpeculation,
     Bug::ReleasedUndo,
+    Bug::EagerFence,
     Bug::UnequalReplay,
     Bug::UnsettledError,
 ];

@@ -34,6 +34,7 @@ use crate::lock::PARTITION;
 use crate::message::{Body, Failure, Message, Out, Outbox, Reply};
 use crate::scheme::SchemeKind;
 use clearway_storage::Trees;
+use clearway_sync::canary::{self, Bug};
 use clearway_types::{SqlError, TxnId};
 
 /// The changes of the scheme that wait, with the numbers of their waits.
@@ -54,6 +55,9 @@ impl<T: Trees> Partition<T> {
     #[cold]
     pub(super) fn set_scheme(&mut self, message: Message, out: &mut Outbox) {
         PARTITION.request();
+        if canary::on(Bug::EagerFence) {
+            self.blocking.clear();
+        }
         if !self.blocking.is_taken() {
             return self.change_scheme(&message, out);
         }

@@ -24,6 +24,7 @@
 use super::Partition;
 use crate::lock::PARTITION;
 use crate::message::{Body, Message, Out, Outbox, Reply};
+use crate::scheme::ExclusiveAccess;
 use crate::txn::{Job, Task, Txn};
 use clearway_storage::Trees;
 use clearway_types::TxnId;

@@ -14,7 +14,8 @@ fn run_under(scheme: SchemeKind, paging: Option<Paging>, seeds: u64) -> Seen {
         let limits = Limits { scheme, ..Limits::default() };
         driver.partition = Partition::new(trees, limits, driver.snapshots.clone());
         let optimistic = scheme == SchemeKind::Optimistic;
-        let mix = Mix { one_shots: 50, asks: [70, 95][(seed % 2) as usize], optimistic };
+        let asks = [70, 95][(seed % 2) as usize];
+        let mix = Mix { one_shots: 50, asks, optimistic, changes: 0 };
         seen.add(&run_mixed(driver, seed, 3 + (seed % 5) as usize, 300, mix));
     }
     seen

@@ -4,6 +4,10 @@ use super::World;
 use crate::rng::Rng;
 use clearway_coordinator::{SchemeKind, Stall};
 
+/// The purpose of the draws of changes of schemes. Its number is chosen so that no seed of
+/// `seeds.txt` and `canaries.txt` from before draws any.
+pub(super) const CHANGES: &str = "changes of schemes, 25";
+
 impl World {
     /// Draws what the fifteenth generator added: INSERT ... SELECT outside of a block.
     pub(super) fn draw_copies(&mut self, rng: &mut Rng) {
@@ -72,9 +76,7 @@ impl World {
         }
     }
 
-    /// Draws what the twenty-first generator added: the speculative scheme, stalls before
-    /// decisions, and statements on several partitions, many of which fail or are cancelled at one
-    /// of them.
+    /// Draws what the twenty-first generator added: the speculative scheme.
     pub(super) fn draw_speculation(&mut self, rng: &mut Rng) {
         // Not with CHECK constraints: bugs at their bounds are rare, and these draws make them
         // rarer.
@@ -82,6 +84,23 @@ impl World {
             return;
         }
         self.engine.partition.scheme = SchemeKind::Speculative;
+        self.draw_several(rng);
+    }
+
+    /// Draws what the twenty-second generator added: sessions that change the schemes of
+    /// partitions.
+    pub(super) fn draw_changes(&mut self, rng: &mut Rng) {
+        if self.ships || self.mix.checks > 0 || !rng.percent(12) {
+            return;
+        }
+        self.mix.schemes = rng.pick(&[5, 20]);
+        self.draw_several(rng);
+        self.mix.partitions = self.engine.node.partitions.unwrap_or(1);
+    }
+
+    /// Draws stalls before decisions, and statements on several partitions, many of which fail or
+    /// are cancelled at one of them.
+    fn draw_several(&mut self, rng: &mut Rng) {
         self.engine.stall = rng.pick(&[Stall::None, Stall::Turns(1), Stall::Turns(2)]);
         self.engine.node.partitions = self.engine.node.partitions.map(|n| n.max(2));
         (self.mix.alone, self.mix.wide) = (rng.pick(&[80, 95, 100]), rng.pick(&[30, 60]));
