@@ -89,6 +89,13 @@ pub(crate) struct Running {
     told: bool,
 }
 
+impl Running {
+    /// Returns true if it was undone because a transaction ahead of it was.
+    pub(crate) fn is_undone(&self) -> bool {
+        self.protocol.is_undone()
+    }
+}
+
 /// How sessions run transactions.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {

@@ -22,6 +22,13 @@ use std::rc::Rc;
 /// Events after which a run that makes no progress is a finding.
 const EVENTS_PER_TRANSACTION: u64 = 20_000;
 
+/// How many times a session repeats a transaction that failed because of locks before it waits
+/// longer each time. Time-outs end deadlocks across partitions: if all transactions conflict, they
+/// would deadlock again and again.
+const PROMPT_REPEATS: u32 = 16;
+/// The longest of these waits is 2 to this power times the normal one.
+const MOST_DOUBLINGS: u32 = 6;
+
 /// A message to a session.
 #[derive(Clone, Debug)]
 enum Notice {
@@ -107,6 +114,8 @@ pub(crate) struct World {
     sessions: Vec<Session>,
     /// Transactions to repeat, by session.
     repeats: Vec<Option<Rc<Plan>>>,
+    /// How many times in a row each session's transaction has failed because of locks.
+    locked: Vec<u32>,
     started: u64,
     numbers: u64,
     seen: Vec<Seen>,
@@ -139,6 +148,7 @@ impl World {
             coordinators: Vec::new(),
             sessions: (0..config.sessions).map(Session::new).collect(),
             repeats: vec![None; config.sessions as usize],
+            locked: vec![0; config.sessions as usize],
             started: 0,
             numbers: 0,
             seen: Vec::new(),
@@ -526,10 +536,16 @@ impl World {
         self.coordinator(id).decisions.remove(&txn);
         let running = self.sessions[id as usize].running.take();
         let mut delay = 0;
+        let locked = &mut self.locked[id as usize];
+        if !repeat {
+            *locked = 0;
+        }
         if let Some(running) = running.filter(|_| repeat) {
+            *locked += u32::from(!running.is_undone());
+            let factor = 1 << locked.saturating_sub(PROMPT_REPEATS).min(MOST_DOUBLINGS);
             self.report.repeated += 1;
             self.repeats[id as usize] = Some(running.plan);
-            delay = self.rng.below(self.rules.cancel_after / 4);
+            delay = self.rng.below(self.rules.cancel_after / 4) * factor;
         }
         self.after(delay, Event::Begin(id));
     }
