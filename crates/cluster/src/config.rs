@@ -1,7 +1,7 @@
 //! What a run simulates.
 
 use crate::bugs::PlantedBug;
-use clearway_partition::SchemeKind;
+use clearway_partition::{ExclusiveAccess, SchemeKind};
 use clearway_testkit::Rng;
 
 /// Nanoseconds of virtual time.
@@ -25,6 +25,12 @@ pub struct ClusterConfig {
     pub sessions: u32,
     /// Number of processes that coordinate the sessions' transactions; at least 1.
     pub coordinators: u32,
+    /// Whether the coordinator, which must be the only one, orders all transactions at several
+    /// partitions, as in the source. Then requests for partitions ride on the first fragments,
+    /// which are sent to all partitions at once, and the coordinator knows which transactions are
+    /// behind which. Clients send other transactions to the partitions. Needs messages without
+    /// faults, and a first round at all of a transaction's partitions.
+    pub central: bool,
     /// Number of transactions to start. Repetitions of a transaction that another one has prevented
     /// do not count.
     pub transactions: u64,
@@ -33,6 +39,8 @@ pub struct ClusterConfig {
     /// Whether the last fragment of a transaction at a partition asks for its vote. Otherwise
     /// PREPARE is a message of its own, as if nobody knew which fragment is the last.
     pub votes_ride: bool,
+    /// See [`clearway_partition::Limits::turns`].
+    pub turns: usize,
     /// Virtual costs.
     pub costs: ClusterCosts,
     /// Where the log of a partition must be before it answers.
@@ -62,14 +70,22 @@ pub struct ClusterLoad {
     pub aborts: u64,
 }
 
-/// Virtual costs, in nanoseconds.
+/// Virtual costs, in nanoseconds unless stated otherwise. A partition is charged for what its state
+/// machine has done in a message, whichever transactions that was for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClusterCosts {
-    /// CPU time of a one-shot transaction at its partition.
-    pub one_shot: Nanos,
-    /// CPU time of a fragment of another transaction.
+    /// CPU time of running a transaction at a partition, besides its rows.
+    pub run: Nanos,
+    /// Additional CPU time of each fragment that is not a one-shot.
     pub fragment: Nanos,
-    /// CPU time of any other message at a partition.
+    /// CPU time of changing a row without undo.
+    pub row: Nanos,
+    /// CPU time of keeping the undo of a changed row, and of undoing a change. Not charged if the
+    /// transaction takes no locks and commits within the message that has changed the row.
+    pub undo: Nanos,
+    /// Additional CPU time of messages in which row locks are requested, in 1/1000.
+    pub locking: u64,
+    /// CPU time of each message at a partition.
     pub control: Nanos,
     /// CPU time of a message at a coordinator.
     pub coordinator: Nanos,
@@ -77,6 +93,26 @@ pub struct ClusterCosts {
     pub network: Nanos,
     /// Time until a record in a log on disk is durable.
     pub sync: Nanos,
+}
+
+impl ClusterCosts {
+    /// The source's parameters: 64 us for a transaction of 12 keys at one partition, 73 us with
+    /// undo, 55 us for 6 keys of one at two partitions (all its messages), which is 37 us a
+    /// transaction and 2.25 us a row; a factor of 1.132 for locks; and 156 us between a fragment
+    /// and its decision. The source's coordinator saturates when it has half of the transactions
+    /// that two partitions can speculate on, which is one in 92 us. It receives five messages a
+    /// transaction, so the fragments' two answers take 36 us of the 156.
+    pub const SOURCE: Self = Self {
+        run: 37 * MICRO,
+        fragment: 0,
+        row: 2_250,
+        undo: 750,
+        locking: 132,
+        control: 0,
+        coordinator: 18 * MICRO,
+        network: 60 * MICRO,
+        sync: 0,
+    };
 }
 
 /// Where a partition's log must be before its answers leave.
@@ -117,15 +153,18 @@ impl ClusterFaults {
 }
 
 impl ClusterConfig {
-    /// Returns the source's micro-benchmark on two partitions: 40 clients, 12 keys, its costs.
+    /// Returns the source's micro-benchmark on two partitions: 40 clients, 12 keys, its costs. As
+    /// there, one coordinator orders transactions at two partitions unless they lock.
     pub fn micro_benchmark(scheme: SchemeKind, multi: u64) -> Self {
+        let central = scheme.exclusive() == ExclusiveAccess::WhenUnlocked;
         Self {
             seed: 1,
             scheme,
             scheme_changes: 0,
             partitions: 2,
             sessions: 40,
-            coordinators: 40,
+            coordinators: if central { 1 } else { 40 },
+            central,
             transactions: 20_000,
             load: ClusterLoad {
                 keys: 12,
@@ -137,14 +176,8 @@ impl ClusterConfig {
                 aborts: 0,
             },
             votes_ride: true,
-            costs: ClusterCosts {
-                one_shot: 64 * MICRO,
-                fragment: 55 * MICRO,
-                control: 2 * MICRO,
-                coordinator: 0,
-                network: 40 * MICRO,
-                sync: 100 * MICRO,
-            },
+            turns: 1,
+            costs: ClusterCosts::SOURCE,
             durability: Durability::None,
             faults: ClusterFaults::default(),
             bug: None,
@@ -200,6 +233,7 @@ impl ClusterConfig {
             partitions,
             sessions,
             coordinators: 1 + rng.below(u64::from(sessions)) as u32,
+            central: false,
             transactions: 500,
             load: ClusterLoad {
                 keys: 2 + rng.below(5) as usize,
@@ -211,9 +245,13 @@ impl ClusterConfig {
                 aborts: some(&mut rng, 300),
             },
             votes_ride: rng.permille(500),
+            turns: 64,
             costs: ClusterCosts {
-                one_shot: 10 * MICRO,
-                fragment: 10 * MICRO,
+                run: 4 * MICRO,
+                fragment: MICRO,
+                row: MICRO,
+                undo: MICRO / 2,
+                locking: 132,
                 control: MICRO,
                 coordinator: rng.below(2) * MICRO,
                 network: (5 + rng.below(100)) * MICRO,

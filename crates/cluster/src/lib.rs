@@ -23,6 +23,7 @@ mod config;
 mod judge;
 mod load;
 mod node;
+mod order;
 mod participant;
 mod report;
 mod session;

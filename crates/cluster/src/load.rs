@@ -38,6 +38,19 @@ impl Plan {
         all
     }
 
+    /// Returns its only fragment if it is a one-shot.
+    pub(crate) fn one_shot(&self) -> Option<&Fragment> {
+        match &self.rounds[..] {
+            [round] if round.len() == 1 => round.first(),
+            _ => None,
+        }
+    }
+
+    /// Returns true if it is a one-shot.
+    pub(crate) fn is_one_shot(&self) -> bool {
+        self.one_shot().is_some()
+    }
+
     /// Returns its keys.
     pub(crate) fn keys(&self) -> impl Iterator<Item = u32> {
         self.rounds.iter().flatten().flat_map(|fragment| fragment.keys.iter().copied())

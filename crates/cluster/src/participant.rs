@@ -22,7 +22,7 @@ use crate::table::{Programs, TREE};
 use clearway_coordinator::protocol::Control;
 use clearway_ir::Program;
 use clearway_ir::program::Env;
-use clearway_memtrees::{MemoryTree, MemoryTrees};
+use clearway_memtrees::{MemoryTree, MemoryTrees, TreeWork};
 use clearway_partition::{
     Batch, Body, Failure, FragmentOrigin, Limits, Message, Out, Outbox, Partition, Reply,
     SchemeKind, Snapshots, Stake,
@@ -54,11 +54,13 @@ pub(crate) enum Command {
     /// Run a whole transaction.
     OneShot(Arc<Program>, Arc<Env>),
     /// Run a fragment. If it is the `last` of its transaction here, its answer is also the vote.
+    /// With `access`, the fragment first waits for exclusive access to the partition.
     Fragment {
         program: Arc<Program>,
         env: Arc<Env>,
         last: bool,
         optimistic: bool,
+        access: Option<FirstFragment>,
     },
     Control(Control),
     /// Promise to await the decision.
@@ -75,6 +77,23 @@ pub(crate) enum Command {
     Verdict(bool),
     /// Continue what has yielded.
     Resume,
+}
+
+/// The first fragment of a transaction that has been ordered by its coordinator.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FirstFragment {
+    /// It is the only one at the partition.
+    pub one_round: bool,
+}
+
+/// What a partition's CPU has done for an entry.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Done {
+    pub trees: TreeWork,
+    /// Answered fragments.
+    pub fragments: u64,
+    /// Requests for locks of rows.
+    pub locks: u64,
 }
 
 /// A partition's answer to a call.
@@ -116,6 +135,7 @@ struct Call {
     seq: u32,
     txn: TxnId,
     last: bool,
+    fragment: bool,
     answer: Option<Answer>,
 }
 
@@ -134,6 +154,13 @@ pub(crate) struct Participant {
     waits: BTreeMap<TxnId, LockWait>,
     /// The transactions that block each line.
     lines: HashMap<u64, Vec<TxnId>>,
+    /// Fragments that wait for exclusive access.
+    riders: HashMap<TxnId, (Arc<Program>, Arc<Env>)>,
+    /// Fragments that may run now: the sessions, the numbers of their calls, the transactions.
+    admitted: Vec<(SessionId, u32, TxnId)>,
+    done: Done,
+    /// The partition's count of requests for locks when [`Participant::take_done`] was called.
+    locks: u64,
     /// Entries for the partition itself that have not been appended yet.
     yielded: Vec<TxnId>,
     out: Outbox,
@@ -145,19 +172,24 @@ impl Participant {
     pub(crate) fn new(
         id: PartitionId,
         scheme: SchemeKind,
+        turns: usize,
         programs: &Programs,
         keys: impl Iterator<Item = u32>,
         bug: Option<PlantedBug>,
     ) -> Self {
         let mut trees = MemoryTrees::new(id);
         trees.trees.insert(TREE, MemoryTree::new());
-        let limits = Limits { scheme, ..Limits::default() };
+        let limits = Limits { scheme, turns, ..Limits::default() };
         let mut participant = Self {
             partition: Partition::new(trees, limits, Arc::new(Snapshots::default())),
             members: BTreeMap::new(),
             calls: HashMap::new(),
             waits: BTreeMap::new(),
             lines: HashMap::new(),
+            riders: HashMap::new(),
+            admitted: Vec::new(),
+            done: Done::default(),
+            locks: 0,
             yielded: Vec::new(),
             out: Outbox::new(),
             bug,
@@ -178,7 +210,16 @@ impl Participant {
                 }
             }
         }
+        participant.take_done();
         participant
+    }
+
+    /// Returns what was done since the last call.
+    pub(crate) fn take_done(&mut self) -> Done {
+        let (trees, locks) =
+            (self.partition.trees().take_work(), self.partition.row_lock_requests());
+        let locks = locks - std::mem::replace(&mut self.locks, locks);
+        Done { trees, locks, ..std::mem::take(&mut self.done) }
     }
 
     /// Returns the transactions that have not ended here.
@@ -251,7 +292,8 @@ impl Participant {
         let Entry { txn, session, seq, ref command } = *entry;
         if seq > 0 {
             let last = matches!(command, Command::Fragment { last: true, .. });
-            self.calls.insert(session, Call { seq, txn, last, answer: None });
+            let fragment = matches!(command, Command::Fragment { .. });
+            self.calls.insert(session, Call { seq, txn, last, fragment, answer: None });
         }
         let joins = matches!(
             command,
@@ -271,17 +313,13 @@ impl Participant {
         }
         let body = match command.clone() {
             Command::OneShot(program, env) => Body::OneShot { program, env, rows: None },
-            Command::Fragment { program, env, optimistic, .. } => Body::Statement {
-                program,
-                env,
-                rows: None,
-                batch: Batch::ALL,
-                fresh: self.bug == Some(PlantedBug::ReleasedUndo) && txn.0 % 8 == 3,
-                learns: false,
-                may_use_retired: false,
-                may_add: false,
-                optimistic,
-            },
+            Command::Fragment { program, env, access: None, optimistic, .. } => {
+                self.statement(txn, program, env, optimistic)
+            }
+            Command::Fragment { program, env, access: Some(first), .. } => {
+                self.riders.insert(txn, (program, env));
+                Body::Block { one_round: first.one_round }
+            }
             Command::Control(Control::Finish { commit }) => self.decided(commit.is_some()),
             Command::Verdict(commit) => {
                 if !self.members.contains_key(&txn) {
@@ -313,6 +351,26 @@ impl Participant {
         self.drain(effects);
         if ends {
             self.members.remove(&txn);
+        }
+    }
+
+    fn statement(
+        &self,
+        txn: TxnId,
+        program: Arc<Program>,
+        env: Arc<Env>,
+        optimistic: bool,
+    ) -> Body {
+        Body::Statement {
+            program,
+            env,
+            rows: None,
+            batch: Batch::ALL,
+            fresh: self.bug == Some(PlantedBug::ReleasedUndo) && txn.0 % 8 == 3,
+            learns: false,
+            may_use_retired: false,
+            may_add: false,
+            optimistic,
         }
     }
 
@@ -357,6 +415,16 @@ impl Participant {
             match out {
                 Out::Reply { to, reply, .. } => {
                     let call = self.calls.get(&to.session).filter(|call| call.seq == to.seq);
+                    let rider = call.filter(|call| self.riders.contains_key(&call.txn));
+                    if let Some(txn) = rider.map(|call| call.txn) {
+                        if reply.is_ok() {
+                            // If it was refused the partition, its fragment takes locks.
+                            self.admitted.push((to.session, to.seq, txn));
+                            continue;
+                        }
+                        self.riders.remove(&txn);
+                    }
+                    self.done.fragments += u64::from(call.is_some_and(|call| call.fragment));
                     let votes = reply.is_ok() && call.is_some_and(|call| call.last);
                     if votes
                         && let Some(txn) = call.map(|call| call.txn)
@@ -410,6 +478,13 @@ impl Participant {
             }
         }
         self.out = out;
+        while let Some((session, seq, txn)) = self.admitted.pop() {
+            if let Some((program, env)) = self.riders.remove(&txn) {
+                let body = self.statement(txn, program, env, false);
+                self.send(txn, session, seq, body);
+                self.drain(effects);
+            }
+        }
     }
 
     /// If the waiting transaction is in a cycle of waits here, one in it gives up: the one with the

@@ -8,7 +8,7 @@
 use crate::bugs::PlantedBug;
 use crate::config::Nanos;
 use crate::load::{Abort, Plan};
-use crate::participant::{Answer, COMMITTED, Command, Entry, SessionId};
+use crate::participant::{Answer, COMMITTED, Command, Entry, FirstFragment, SessionId};
 use crate::table::{Found, Programs, found};
 use clearway_coordinator::protocol::{
     AccessRequest, Control, Coordination, FragmentRound, Outgoing, ROUNDS,
@@ -105,9 +105,20 @@ pub(crate) struct Rules {
     pub repeat_after: Nanos,
     /// Time after which an unanswered fragment is cancelled.
     pub cancel_after: Nanos,
+    /// Same as [`crate::ClusterConfig::central`].
+    pub central: bool,
     /// Same as [`crate::ClusterConfig::votes_ride`].
     pub votes_ride: bool,
     pub bug: Option<PlantedBug>,
+}
+
+impl Rules {
+    /// Returns how a transaction gets exclusive access to these partitions: as the least of their
+    /// schemes says.
+    fn exclusive(&self, partitions: &[PartitionId]) -> ExclusiveAccess {
+        let of = |at: &PartitionId| self.schemes[usize::from(at.0)].exclusive();
+        partitions.iter().map(of).min().unwrap_or(ExclusiveAccess::Never)
+    }
 }
 
 /// A session.
@@ -154,18 +165,14 @@ impl Session {
             fragments: FragmentRound::new(0),
             told: false,
         });
-        if let [round] = &plan.rounds[..]
-            && let [fragment] = &round[..]
-        {
+        if let Some(fragment) = plan.one_shot() {
             let fails = plan.abort != Abort::No;
             let (program, env) = cx.1.update(&fragment.keys, number, fails);
             let command = Command::OneShot(program, env);
             return self.call(fragment.at, command, Purpose::OneShot, now, out);
         }
         let one_round = plan.rounds.len() == 1 && !self.discarded;
-        let exclusive = |at: PartitionId| cx.0.schemes[usize::from(at.0)].exclusive();
-        let least = plan.partitions().into_iter().map(exclusive).min();
-        let awaits_quiet = match least.unwrap_or(ExclusiveAccess::Never) {
+        let awaits_quiet = match cx.0.exclusive(&plan.partitions()) {
             ExclusiveAccess::Never => return self.next_round(now, cx, out),
             ExclusiveAccess::IfUnlocked => false,
             ExclusiveAccess::AfterConflict if one_round => {
@@ -176,6 +183,9 @@ impl Session {
             }
             ExclusiveAccess::WhenUnlocked | ExclusiveAccess::AfterConflict => ROUNDS > 0,
         };
+        if cx.0.central {
+            return self.next_round(now, cx, out);
+        }
         self.step(Step::Acquire, now, cx, out, |protocol, outgoing| {
             let partitions = &plan.partitions();
             protocol.acquire(AccessRequest { partitions, awaits_quiet, one_round }, outgoing);
@@ -185,6 +195,11 @@ impl Session {
     /// Returns true if this transaction runs.
     pub(crate) fn runs(&self, txn: TxnId) -> bool {
         self.running.as_ref().is_some_and(|running| running.txn == txn)
+    }
+
+    /// Returns true if it runs a transaction at one partition.
+    pub(crate) fn is_one_shot(&self) -> bool {
+        self.running.as_ref().is_some_and(|running| running.plan.is_one_shot())
     }
 
     /// Returns the running transaction if its decision is being logged.
@@ -332,6 +347,13 @@ impl Session {
         let (plan, at, number) = (running.plan.clone(), running.round, running.number);
         let Some(round) = plan.rounds.get(at) else { return self.end(now, cx, out) };
         running.round += 1;
+        let one_round = plan.rounds.len() == 1 && !self.discarded;
+        let requests = match cx.0.exclusive(&plan.partitions()) {
+            ExclusiveAccess::Never => false,
+            ExclusiveAccess::AfterConflict => !one_round,
+            ExclusiveAccess::IfUnlocked | ExclusiveAccess::WhenUnlocked => true,
+        };
+        let access = (cx.0.central && requests && at == 0).then_some(FirstFragment { one_round });
         running.fragments = FragmentRound::new(round.len());
         for fragment in round {
             if let Some(running) = &mut self.running {
@@ -343,7 +365,7 @@ impl Session {
             let (program, env) = cx.1.update(&fragment.keys, number, fails);
             let optimistic =
                 self.running.as_ref().is_some_and(|running| running.protocol.is_optimistic());
-            let command = Command::Fragment { program, env, last, optimistic };
+            let command = Command::Fragment { program, env, last, access, optimistic };
             self.call(fragment.at, command, Purpose::Fragment, now, out);
         }
     }

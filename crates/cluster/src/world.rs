@@ -2,13 +2,15 @@
 
 mod changes;
 mod crashes;
+mod ordered;
 
 use crate::bugs::PlantedBug;
-use crate::config::{ClusterConfig, Durability, MICRO, Nanos};
+use crate::config::{ClusterConfig, ClusterCosts, Durability, MICRO, Nanos};
 use crate::judge::{self, Seen};
 use crate::load::{self, Plan};
 use crate::node::Node;
-use crate::participant::{Answer, Command, Effect, Entry, Participant, SessionId};
+use crate::order::CentralOrder;
+use crate::participant::{Answer, Command, Done, Effect, Entry, Participant, SessionId};
 use crate::report::ClusterReport;
 use crate::session::{Outcome, Request, Rules, Running, Session};
 use crate::table::Programs;
@@ -32,6 +34,8 @@ const MOST_DOUBLINGS: u32 = 6;
 /// A message to a session.
 #[derive(Clone, Debug)]
 enum Notice {
+    /// The client starts a transaction at several partitions, with this plan.
+    Start(Rc<Plan>),
     Answer(u32, Answer),
     Stalled(TxnId),
     Undone(TxnId),
@@ -110,6 +114,8 @@ pub(crate) struct World {
     free: Vec<usize>,
     scheduled: u64,
     nodes: Vec<Node>,
+    /// With [`ClusterConfig::central`].
+    order: Option<CentralOrder>,
     coordinators: Vec<Coordinator>,
     sessions: Vec<Session>,
     /// Transactions to repeat, by session.
@@ -122,13 +128,38 @@ pub(crate) struct World {
     report: ClusterReport,
 }
 
+impl ClusterCosts {
+    /// Returns the CPU time of what was done for a message.
+    fn of(&self, done: &Done) -> Nanos {
+        let Done { trees, fragments, locks } = *done;
+        // A transaction that has taken locks may have to wait for the next one, so it keeps undo.
+        let kept = if locks > 0 { trees.changes } else { trees.kept };
+        let work = self.run * trees.runs
+            + self.fragment * fragments
+            + self.row * trees.changes
+            + self.undo * (kept + trees.undone);
+        let locking = if locks > 0 { work * self.locking / 1000 } else { 0 };
+        self.control + work + locking
+    }
+}
+
 impl World {
+    /// Creates a world.
+    ///
+    /// # Panics
+    /// If [`ClusterConfig::central`] is set without what it needs.
     pub(crate) fn new(config: &ClusterConfig) -> Self {
+        assert!(
+            !config.central
+                || config.coordinators == 1 && config.faults.is_none() && !config.load.uniform,
+            "a central order needs one coordinator, no faults, and all partitions in round one"
+        );
         let programs = Programs::new(config.load.keys);
         let costs = &config.costs;
         let round_trip = 4 * costs.network + 2 * costs.sync;
         let rules = Rules {
             schemes: vec![config.scheme; usize::from(config.partitions)],
+            central: config.central,
             repeat_after: 10 * round_trip + 1_000 * MICRO,
             cancel_after: 20 * round_trip + 5_000 * MICRO,
             votes_ride: config.votes_ride,
@@ -145,6 +176,7 @@ impl World {
             free: Vec::new(),
             scheduled: 0,
             nodes: Vec::new(),
+            order: config.central.then(|| CentralOrder::new(config.partitions)),
             coordinators: Vec::new(),
             sessions: (0..config.sessions).map(Session::new).collect(),
             repeats: vec![None; config.sessions as usize],
@@ -170,7 +202,8 @@ impl World {
 
     fn participant(&self, id: PartitionId) -> Participant {
         let keys = load::keys_of(&self.config, id);
-        Participant::new(id, self.config.scheme, &self.programs, keys, self.config.bug)
+        let ClusterConfig { scheme, turns, bug, .. } = self.config;
+        Participant::new(id, scheme, turns, &self.programs, keys, bug)
     }
 
     /// Runs to the end, and judges.
@@ -330,15 +363,12 @@ impl World {
         let node = self.node(at);
         node.is_scheduled = false;
         let Some(entry) = node.inbox.pop_front() else { return };
-        let cost = match &entry.command {
-            Command::OneShot(..) => costs.one_shot,
-            Command::Fragment { .. } => costs.fragment,
-            _ => costs.control,
-        };
-        node.busy_until = now + cost;
         let (before, txn) = (node.log.len(), entry.txn);
         let was_member = node.participant.as_ref().is_some_and(|p| p.members().contains_key(&txn));
         node.execute(entry);
+        let done = node.participant.as_mut().map(Participant::take_done).unwrap_or_default();
+        let cost = costs.of(&done);
+        node.busy_until = now + cost;
         let is_member = node.participant.as_ref().is_some_and(|p| p.members().contains_key(&txn));
         let (epoch, grown) = (node.epoch, node.log.len() > before);
         if is_member && !was_member {
@@ -453,11 +483,12 @@ impl World {
         if session as usize >= self.sessions.len() {
             return;
         }
+        let by_client = self.order.is_some() && self.sessions[session as usize].is_one_shot();
         let coordinator = self.coordinator(session);
         if coordinator.is_down {
             return;
         }
-        if cost == 0 {
+        if cost == 0 || by_client {
             return self.noticed(session, notice);
         }
         coordinator.busy_until = coordinator.busy_until.max(now) + cost;
@@ -467,6 +498,7 @@ impl World {
 
     fn noticed(&mut self, session: SessionId, notice: Notice) {
         match notice {
+            Notice::Start(plan) => self.start(session, plan),
             Notice::Answer(seq, answer) => self.with_session(session, |session, now, cx, out| {
                 session.answered(seq, &answer, now, cx, out);
             }),
@@ -502,6 +534,7 @@ impl World {
         act(session, self.now, (&self.rules, &self.programs), &mut requests);
         for request in requests {
             match request {
+                Request::Send(to, entry) if self.order.is_some() => self.send_in_order(to, entry),
                 Request::Send(to, entry) => self.send(self.now, Event::Entry(to, entry)),
                 Request::Log(txn) => self.after(self.config.costs.sync, Event::Logged(id, txn)),
                 Request::Tell(outcome) => self.tell(id, outcome),
@@ -541,11 +574,14 @@ impl World {
             *locked = 0;
         }
         if let Some(running) = running.filter(|_| repeat) {
-            *locked += u32::from(!running.is_undone());
-            let factor = 1 << locked.saturating_sub(PROMPT_REPEATS).min(MOST_DOUBLINGS);
+            // Others may deadlock again if all are repeated at once.
+            if !running.is_undone() {
+                *locked += 1;
+                let factor = 1 << locked.saturating_sub(PROMPT_REPEATS).min(MOST_DOUBLINGS);
+                delay = self.rng.below(self.rules.cancel_after / 4) * factor;
+            }
             self.report.repeated += 1;
             self.repeats[id as usize] = Some(running.plan);
-            delay = self.rng.below(self.rules.cancel_after / 4) * factor;
         }
         self.after(delay, Event::Begin(id));
     }
@@ -559,9 +595,17 @@ impl World {
             None if self.started >= self.config.transactions => return,
             None => {
                 self.started += 1;
-                Rc::new(load::draw(&self.config, id, &mut self.rng))
+                let plan = Rc::new(load::draw(&self.config, id, &mut self.rng));
+                if self.order.is_some() && !plan.is_one_shot() {
+                    return self.send(self.now, Event::Notice(id, Notice::Start(plan)));
+                }
+                plan
             }
         };
+        self.start(id, plan);
+    }
+
+    fn start(&mut self, id: SessionId, plan: Rc<Plan>) {
         self.numbers += 1;
         let number = self.numbers;
         // 1 and 2 are the partition's own.
@@ -569,7 +613,10 @@ impl World {
         self.with_session(id, |session, now, cx, out| {
             session.begin(txn, number, plan, now, cx, out);
         });
-        self.after(self.rules.repeat_after, Event::Remind(id, txn));
+        // In a central order nothing is lost, and nobody waits in a cycle.
+        if self.order.is_none() {
+            self.after(self.rules.repeat_after, Event::Remind(id, txn));
+        }
     }
 
     fn remind(&mut self, id: SessionId, txn: TxnId) {

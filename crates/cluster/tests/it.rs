@@ -1,7 +1,9 @@
 //! Campaigns of the simulated cluster.
 
 use clearway_cluster::campaign::ClusterCanary;
-use clearway_cluster::{ClusterConfig, ClusterFaults, ClusterReport, Durability, MICRO, run};
+use clearway_cluster::{
+    ClusterConfig, ClusterFaults, ClusterLoad, ClusterReport, Durability, MICRO, run,
+};
 use clearway_partition::SchemeKind;
 
 /// Seeds of a campaign.
@@ -105,4 +107,60 @@ fn canaries_are_found() {
     for bug in ClusterCanary::all() {
         assert!(bug.find(0..CANARY_SEEDS).is_some(), "{bug}");
     }
+}
+
+/// Runs the micro-benchmark with one coordinator, and returns transactions a second.
+fn rate(scheme: SchemeKind, multi: u64, load: impl FnOnce(&mut ClusterLoad)) -> f64 {
+    let mut config =
+        ClusterConfig { transactions: 4_000, ..ClusterConfig::micro_benchmark(scheme, multi) };
+    load(&mut config.load);
+    run_well(&config).throughput()
+}
+
+#[test]
+fn a_central_order_is_serializable() {
+    for seed in 0..12 {
+        let scheme = [SchemeKind::Blocking, SchemeKind::Speculative][seed as usize % 2];
+        let mut config = ClusterConfig::micro_benchmark(scheme, 500);
+        (config.seed, config.transactions) = (seed, 1_000);
+        (config.partitions, config.load.aborts) = (2 + seed as u16 % 3, 100);
+        (config.load.conflicts, config.load.two_rounds) = (500, 100 * (seed % 3));
+        config.durability = Durability::Backups(1);
+        let report = run_well(&config);
+        assert!(report.transactions() >= 1_000 && report.aborted > 50, "{report:?}");
+    }
+}
+
+/// The source's costs: 64 us for a one-shot, and 211 us for a transaction at two partitions that
+/// blocks both.
+#[test]
+fn one_shots_alone_pay_for_neither_undo_nor_locks() {
+    for scheme in SchemeKind::ALL {
+        let rate = rate(scheme, 0, |_| {});
+        assert!((0.95..=1.0).contains(&(rate / (2e6 / 64.0))), "{scheme}: {rate}");
+    }
+}
+
+#[test]
+fn locks_and_undo_are_paid_for_if_they_are_used() {
+    let of = |scheme, multi| rate(scheme, multi, |_| {});
+    // With half of the transactions at both partitions, something is always active.
+    let locking = of(SchemeKind::Locking, 500) / (2e6 / (1.132 * (55.0 + 0.5 * 73.0)));
+    assert!((0.95..=1.05).contains(&locking), "{locking}");
+    let speculative = of(SchemeKind::Speculative, 500) / (2e6 / (55.0 + 0.5 * 73.0));
+    assert!((0.93..=1.03).contains(&speculative), "{speculative}");
+    let blocking = of(SchemeKind::Blocking, 1000) / (2e6 / (2.0 * 211.0));
+    assert!((0.8..=1.0).contains(&blocking), "the ends take time, too: {blocking}");
+}
+
+#[test]
+fn conflicts_slow_down_locking_only() {
+    let ratio = |scheme| {
+        let conflicts = rate(scheme, 300, |load| load.conflicts = 1000);
+        conflicts / rate(scheme, 300, |_| {})
+    };
+    assert_eq!(ratio(SchemeKind::Speculative), 1.0);
+    assert_eq!(ratio(SchemeKind::Blocking), 1.0);
+    let locking = ratio(SchemeKind::Locking);
+    assert!(locking < 0.6, "{locking}");
 }

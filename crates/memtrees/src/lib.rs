@@ -23,12 +23,33 @@ pub struct MemoryTrees {
     rowids: BTreeMap<TreeId, u64>,
     /// The end of the last record.
     lsn: Lsn,
+    work: TreeWork,
+    /// The number of calls of [`MemoryTrees::take_work`].
+    period: u64,
+}
+
+/// What the trees of a partition have done for transactions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TreeWork {
+    /// Transactions that have made their first change, or have ended without any. One that was
+    /// undone and changes something again counts again.
+    pub runs: u64,
+    /// Changes.
+    pub changes: u64,
+    /// The part of `changes` that could still be undone when the work was taken.
+    pub kept: u64,
+    /// Changes that were undone.
+    pub undone: u64,
 }
 
 /// The undo of a transaction.
 #[derive(Debug)]
 pub struct MemoryLog {
     txn: TxnId,
+    /// The last [period](MemoryTrees::period) with an addition, and the additions in it.
+    recent: (u64, u64),
+    /// It was counted in [`TreeWork::runs`].
+    ran: bool,
     undo: Vec<(TreeId, Box<[u8]>, Undo)>,
 }
 
@@ -56,7 +77,7 @@ impl MemoryLog {
 
 impl UndoLog for MemoryLog {
     fn new(txn: TxnId) -> Self {
-        Self { txn, undo: Vec::new() }
+        Self { txn, recent: (0, 0), ran: false, undo: Vec::new() }
     }
     fn txn(&self) -> TxnId {
         self.txn
@@ -70,7 +91,14 @@ impl MemoryTrees {
     /// Creates a partition without trees.
     pub fn new(partition: PartitionId) -> Self {
         // Before the first record, like a log with only its header.
-        Self { partition, trees: BTreeMap::new(), rowids: BTreeMap::new(), lsn: Lsn(8) }
+        Self {
+            partition,
+            trees: BTreeMap::new(),
+            rowids: BTreeMap::new(),
+            lsn: Lsn(8),
+            work: TreeWork::default(),
+            period: 0,
+        }
     }
 
     /// Returns the log's end.
@@ -82,6 +110,29 @@ impl MemoryTrees {
     pub fn append(&mut self) -> Lsn {
         self.lsn.0 += 8;
         self.lsn
+    }
+
+    /// Returns what was done since the last call.
+    pub fn take_work(&mut self) -> TreeWork {
+        self.period += 1;
+        std::mem::take(&mut self.work)
+    }
+
+    fn keep(&mut self, log: &mut MemoryLog, tree: TreeId, key: &[u8], undo: Undo) {
+        if log.recent.0 != self.period {
+            log.recent = (self.period, 0);
+        }
+        self.work.runs += u64::from(!std::mem::replace(&mut log.ran, true));
+        log.recent.1 += 1;
+        self.work.kept += 1;
+        log.undo.push((tree, key.into(), undo));
+    }
+
+    /// Forgets the undo of a transaction.
+    fn release(&mut self, log: &MemoryLog) {
+        if log.recent.0 == self.period {
+            self.work.kept -= log.recent.1;
+        }
     }
 
     fn tree(&self, tree: TreeId) -> Result<&MemoryTree, Blocked> {
@@ -108,7 +159,7 @@ impl MemoryTrees {
             None => rows.remove(key),
         };
         if let Some(log) = log {
-            log.undo.push((tree, key.into(), Undo::Value(old)));
+            self.keep(log, tree, key, Undo::Value(old));
         }
         Ok(self.append())
     }
@@ -125,6 +176,8 @@ impl MemoryTrees {
         if self.tree(tree)?.contains_key(key) != exists {
             return Ok(None);
         }
+        self.work.changes += 1;
+        self.work.runs += u64::from(log.is_none());
         self.set(log, tree, key, value).map(Some)
     }
 
@@ -237,7 +290,8 @@ impl Trees for MemoryTrees {
         if !addends.add_to(value) {
             return Ok(Incremented::Refused);
         }
-        log.undo.push((tree, key.into(), Undo::Added(addends)));
+        self.work.changes += 1;
+        self.keep(log, tree, key, Undo::Added(addends));
         self.append();
         Ok(Incremented::Done(addends))
     }
@@ -274,10 +328,13 @@ impl Trees for MemoryTrees {
         *last += 1;
         Ok(*last)
     }
-    fn commit_local(&mut self, _log: MemoryLog) -> Lsn {
+    fn commit_local(&mut self, log: MemoryLog) -> Lsn {
+        self.release(&log);
         self.append()
     }
-    fn committed(&mut self, _log: MemoryLog) {}
+    fn committed(&mut self, log: MemoryLog) {
+        self.release(&log);
+    }
     fn rollback(
         &mut self,
         log: &mut MemoryLog,
@@ -286,6 +343,11 @@ impl Trees for MemoryTrees {
     ) -> Result<(), Blocked> {
         while log.undo.len() > to {
             let Some((tree, key, undo)) = log.undo.pop() else { break };
+            self.work.undone += 1;
+            if log.recent.0 == self.period && log.recent.1 > 0 {
+                log.recent.1 -= 1;
+                self.work.kept -= 1;
+            }
             match undo {
                 Undo::Value(old) => {
                     self.set(None, tree, &key, old.as_deref())?;
@@ -302,6 +364,7 @@ impl Trees for MemoryTrees {
     }
     fn aborted(&mut self, log: MemoryLog) {
         assert!(log.undo.is_empty(), "{} has ended with changes", log.txn);
+        self.work.runs += u64::from(!log.ran);
     }
     fn images(&self, log: &MemoryLog, each: &mut EachImage<'_>) -> Result<bool, Blocked> {
         let mut befores = BTreeMap::new();
@@ -370,6 +433,30 @@ mod tests {
         trees.rollback(&mut log, 0, &mut |_, _, _| {}).unwrap();
         assert_eq!(keys(&trees, Bound::Unbounded, Bound::Unbounded, false), b"a");
         trees.get(TREE, b"a", &mut |value| assert_eq!(value, b"1")).unwrap();
+    }
+
+    #[test]
+    fn work_tells_which_undo_is_kept() {
+        let mut trees = MemoryTrees::new(PartitionId(0));
+        trees.create_tree(TREE).unwrap();
+        let insert = |trees: &mut MemoryTrees, log: &mut MemoryLog, key: &[u8]| {
+            trees.insert(log, TxnMode::Logged, TREE, key, b"").unwrap();
+        };
+        let work = |runs, changes, kept, undone| TreeWork { runs, changes, kept, undone };
+
+        let (mut short, mut long) = (MemoryLog::new(TxnId(1)), MemoryLog::new(TxnId(2)));
+        insert(&mut trees, &mut short, b"a");
+        insert(&mut trees, &mut long, b"b");
+        trees.commit_local(short);
+        assert_eq!(trees.take_work(), work(2, 2, 1, 0), "it is kept for the second only");
+
+        insert(&mut trees, &mut long, b"c");
+        trees.rollback(&mut long, 0, &mut |_, _, _| {}).unwrap();
+        trees.aborted(long);
+        assert_eq!(trees.take_work(), work(0, 1, 0, 2), "the second has run before");
+
+        trees.aborted(MemoryLog::new(TxnId(3)));
+        assert_eq!(trees.take_work(), work(1, 0, 0, 0), "a run without changes");
     }
 
     #[test]

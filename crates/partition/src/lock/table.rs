@@ -96,6 +96,8 @@ pub(crate) struct LockTable {
     pub(super) barred: BTreeSet<TxnId>,
     /// The number of lines and waits so far.
     numbers: u64,
+    /// The number of keys and ranges locked or waited for so far.
+    row_requests: u64,
     events: VecDeque<Event>,
 }
 
@@ -112,6 +114,7 @@ impl LockTable {
             followers: 0,
             barred: BTreeSet::new(),
             numbers: 0,
+            row_requests: 0,
             events: VecDeque::new(),
         }
     }
@@ -125,6 +128,11 @@ impl LockTable {
     /// Returns the transactions that hold a lock or wait for one, in any order.
     pub(crate) fn owners(&self) -> impl Iterator<Item = TxnId> {
         self.owners.keys().copied()
+    }
+
+    /// Returns how many keys and ranges were locked or waited for so far.
+    pub(crate) fn row_requests(&self) -> u64 {
+        self.row_requests
     }
 
     /// Returns true if [`LockTable::next_event`] will return an event.
@@ -187,6 +195,7 @@ impl LockTable {
             return Acquired::Granted;
         }
         class(target, mode).request();
+        self.row_requests += u64::from(!matches!(target, Target::Table(_)));
         let owner = self.owners.entry(txn).or_default();
         assert!(owner.waits.is_none(), "invariant 4: {txn} waits already");
         let place = Place::of(target);
