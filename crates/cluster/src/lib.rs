@@ -30,6 +30,8 @@ mod session;
 mod table;
 mod world;
 
+pub use clearway_partition::{ExclusiveAccess, SchemeKind};
+
 pub use bugs::PlantedBug;
 pub use config::{
     ClusterConfig, ClusterCosts, ClusterFaults, ClusterLoad, Durability, MICRO, Nanos,

@@ -18,6 +18,7 @@
 //! Source: Jones, Abadi, Madden, SIGMOD 2010, section 3 (replication of fragments and decisions).
 
 use crate::bugs::PlantedBug;
+use crate::config::{ClusterCosts, Nanos};
 use crate::table::{Programs, TREE};
 use clearway_coordinator::protocol::Control;
 use clearway_ir::Program;
@@ -94,6 +95,21 @@ pub(crate) struct Done {
     pub fragments: u64,
     /// Requests for locks of rows.
     pub locks: u64,
+}
+
+impl Done {
+    /// Returns its CPU time.
+    pub(crate) fn cost(&self, costs: &ClusterCosts) -> Nanos {
+        let Self { trees, fragments, locks } = *self;
+        // A transaction that has taken locks may have to wait for the next one, so it keeps undo.
+        let kept = if locks > 0 { trees.changes } else { trees.kept };
+        let work = costs.run * trees.runs
+            + costs.fragment * fragments
+            + costs.row * trees.changes
+            + costs.undo * (kept + trees.undone);
+        let locking = if locks > 0 { work * costs.locking / 1000 } else { 0 };
+        costs.control + work + locking
+    }
 }
 
 /// A partition's answer to a call.

@@ -5,12 +5,12 @@ mod crashes;
 mod ordered;
 
 use crate::bugs::PlantedBug;
-use crate::config::{ClusterConfig, ClusterCosts, Durability, MICRO, Nanos};
+use crate::config::{ClusterConfig, Durability, MICRO, Nanos};
 use crate::judge::{self, Seen};
 use crate::load::{self, Plan};
 use crate::node::Node;
 use crate::order::CentralOrder;
-use crate::participant::{Answer, Command, Done, Effect, Entry, Participant, SessionId};
+use crate::participant::{Answer, Command, Effect, Entry, Participant, SessionId};
 use crate::report::ClusterReport;
 use crate::session::{Outcome, Request, Rules, Running, Session};
 use crate::table::Programs;
@@ -126,21 +126,6 @@ pub(crate) struct World {
     numbers: u64,
     seen: Vec<Seen>,
     report: ClusterReport,
-}
-
-impl ClusterCosts {
-    /// Returns the CPU time of what was done for a message.
-    fn of(&self, done: &Done) -> Nanos {
-        let Done { trees, fragments, locks } = *done;
-        // A transaction that has taken locks may have to wait for the next one, so it keeps undo.
-        let kept = if locks > 0 { trees.changes } else { trees.kept };
-        let work = self.run * trees.runs
-            + self.fragment * fragments
-            + self.row * trees.changes
-            + self.undo * (kept + trees.undone);
-        let locking = if locks > 0 { work * self.locking / 1000 } else { 0 };
-        self.control + work + locking
-    }
 }
 
 impl World {
@@ -367,7 +352,7 @@ impl World {
         let was_member = node.participant.as_ref().is_some_and(|p| p.members().contains_key(&txn));
         node.execute(entry);
         let done = node.participant.as_mut().map(Participant::take_done).unwrap_or_default();
-        let cost = costs.of(&done);
+        let cost = done.cost(&costs);
         node.busy_until = now + cost;
         let is_member = node.participant.as_ref().is_some_and(|p| p.members().contains_key(&txn));
         let (epoch, grown) = (node.epoch, node.log.len() > before);

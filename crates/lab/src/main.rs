@@ -20,6 +20,7 @@ mod machine;
 mod misses;
 mod multilist;
 mod number;
+mod partition;
 mod pgbench;
 mod policies;
 mod profile;
@@ -45,7 +46,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// All experiments, in the order of the report.
-static EXPERIMENTS: [Experiment; 24] = [
+static EXPERIMENTS: [Experiment; 29] = [
     pgbench::EXPERIMENT,
     misses::EXPERIMENT,
     hot_rows::EXPERIMENT,
@@ -70,6 +71,11 @@ static EXPERIMENTS: [Experiment; 24] = [
     remote_locks::TABLE2,
     remote_locks::VERBS,
     remote_locks::REAL,
+    partition::FIG4,
+    partition::FIG5,
+    partition::FIG6,
+    partition::FIG7,
+    partition::TABLE1,
 ];
 
 /// Selects all experiments where a name is expected.

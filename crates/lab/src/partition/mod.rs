@@ -1,0 +1,141 @@
+//! Schemes of concurrency control, compared as in the source.
+//!
+//! Results come in three ways, which every table and chart names:
+//! (i) the real engine with an injected stall, (ii) the simulated cluster with the source's costs,
+//! and (iii) the simulated cluster with costs measured here.
+
+mod driven;
+mod figure;
+mod figures;
+mod judge;
+mod model;
+mod table1;
+
+use crate::experiment::{Experiment, Task};
+use crate::result::Configuration;
+use clearway_cluster::ClusterCosts;
+
+const SOURCE: &str = "Jones, Abadi, Madden, \"Low Overhead Concurrency Control for Partitioned Main \
+                      Memory Databases\", SIGMOD 2010.";
+
+/// Figure 4.
+pub const FIG4: Experiment = Experiment {
+    name: "partition/fig4",
+    about: "blocking, speculation, locking: 0 to 100 % of transactions at both partitions",
+    question: "How does each scheme's throughput fall as more transactions are at both partitions?",
+    source: SOURCE,
+    source_found: "Locking falls steeply up to 16 % and then linearly. Blocking is never above it. \
+                   Speculation is about 10 % above locking up to 50 %, where its coordinator \
+                   saturates; it is at best 13 % ahead below, and locking 45 % above.",
+    bars: &[figures::LOCKING_IS_LINEAR, figures::LOCKING_IS_STEEP, figures::SPECULATION_IS_AHEAD],
+    run: |task| figure::run(task, &figures::FIG4),
+};
+
+/// Figure 5.
+pub const FIG5: Experiment = Experiment {
+    name: "partition/fig5",
+    about: "the same with conflicts: 0 to 100 % of fragments use a shared key",
+    question: "Which schemes suffer from conflicts?",
+    source: SOURCE,
+    source_found: "Blocking and speculation are unchanged. Locking falls with the probability of a \
+                   conflict; speculation is up to 2.5 times locking.",
+    bars: &[figures::CONFLICTS_FAVOUR_SPECULATION],
+    run: |task| figure::run(task, &figures::FIG5),
+};
+
+/// Figure 6.
+pub const FIG6: Experiment = Experiment {
+    name: "partition/fig6",
+    about: "the same with aborts: 0 to 10 % of transactions",
+    question: "Which schemes suffer from aborts?",
+    source: SOURCE,
+    source_found: "Only speculation suffers. It is still ahead of locking with 5 % aborts, and near \
+                   blocking with 10 %.",
+    bars: &[figures::ABORTS_EQUAL_BLOCKING],
+    run: |task| figure::run(task, &figures::FIG6),
+};
+
+/// Figure 7.
+pub const FIG7: Experiment = Experiment {
+    name: "partition/fig7",
+    about: "the same with two rounds of fragments",
+    question: "Which scheme is best if transactions at both partitions take two rounds?",
+    source: SOURCE,
+    source_found: "Speculation is hardly better than blocking. Locking is best, except below 4 %.",
+    bars: &[figures::LOCKING_IS_BEST],
+    run: |task| figure::run(task, &figures::FIG7),
+};
+
+/// Table 1.
+pub const TABLE1: Experiment = Experiment {
+    name: "partition/table1",
+    about: "the best scheme by aborts, conflicts and rounds",
+    question: "Which scheme is best in which situation?",
+    source: SOURCE,
+    source_found: "Speculation for one round with few aborts, locking for many transactions of \
+                   several rounds, blocking if aborts are many and conflicts common.",
+    bars: &[],
+    run: table1::run,
+};
+
+fn configuration(task: &Task) -> Configuration {
+    let settings = [
+        (
+            "load",
+            "2 partitions, 40 clients with one transaction at a time, 12 rows read and changed, 6 \
+             and 6 at both"
+                .to_owned(),
+        ),
+        ("costs in ns", format!("{:?}", ClusterCosts::SOURCE)),
+        ("transactions of a run", {
+            driven::TRANSACTIONS[usize::from(task.options.quick)].to_string()
+        }),
+        ("repetitions", task.repetitions().to_string()),
+    ];
+    settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+fn seeds(task: &Task) -> Vec<u64> {
+    (1..=u64::from(task.repetitions())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::{Options, Part};
+    use crate::result::Record;
+
+    fn quick(experiment: &Experiment) -> Record {
+        let options =
+            Options { quick: true, seconds: 1, repeat: 1, binary: None, serve_args: Vec::new() };
+        Record::make(experiment, &Task { options, part: Part::Whole }).unwrap()
+    }
+
+    #[test]
+    fn quick_runs_cover_every_scheme_and_bar() {
+        for experiment in [&FIG4, &FIG5, &FIG6, &FIG7] {
+            let record = quick(experiment);
+            let series = &record.findings.samples[0].series;
+            for scheme in driven::schemes() {
+                let name = format!("{scheme}, ");
+                assert!(series.iter().any(|s| s.name.starts_with(&name)), "{scheme}");
+            }
+            assert_eq!(record.findings.bars.len(), experiment.bars.len());
+        }
+        let table = quick(&TABLE1).findings.tables[0].to_string();
+        assert!(table.contains("two rounds, aborts, conflicts"), "{table}");
+    }
+
+    #[test]
+    fn the_source_stall_is_between_a_fragment_and_its_decision() {
+        let costs = ClusterCosts::SOURCE;
+        let stall = 2 * costs.network + 2 * costs.coordinator + costs.sync;
+        assert_eq!(stall as f64, 1e3 * model::Model::SOURCE.stall());
+        let rows = |count: u64| count as f64 * (costs.row + costs.undo) as f64 / 1e3;
+        let run = costs.run as f64 / 1e3;
+        let model = model::Model::SOURCE;
+        assert_eq!(run + 12.0 * costs.row as f64 / 1e3, model.single);
+        assert_eq!((run + rows(12), run + rows(6)), (model.single_undo, model.multi_cpu));
+        assert_eq!(costs.locking as f64, (1e3 * (model.locking - 1.0)).round());
+    }
+}
