@@ -145,17 +145,6 @@ impl<T: Trees> Partition<T> {
         &mut self.trees.current
     }
 
-    /// Returns the number of transactions that are neither committed nor aborted here.
-    pub fn active(&self) -> usize {
-        self.txns.len()
-    }
-
-    /// Returns how many locks of keys and ranges were requested since the start. The driver of the
-    /// simulated cluster charges them.
-    pub fn row_lock_requests(&self) -> u64 {
-        self.locks.row_requests()
-    }
-
     /// Processes a message and then up to [`Limits::turns`] resumed calls. Leaves in `out` what the
     /// environment must do.
     pub fn on_message(&mut self, message: Message, out: &mut Outbox) {

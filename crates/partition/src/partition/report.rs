@@ -33,6 +33,17 @@ pub struct PartitionTimes {
 }
 
 impl<T: Trees> Partition<T> {
+    /// Returns the number of transactions that are neither committed nor aborted here.
+    pub fn active(&self) -> usize {
+        self.txns.len()
+    }
+
+    /// Returns how many locks of keys and ranges were requested since the start. The driver of the
+    /// simulated cluster charges them.
+    pub fn row_lock_requests(&self) -> u64 {
+        self.locks.row_requests()
+    }
+
     /// Returns how this partition's one-shots have run since the start.
     pub fn counts(&self) -> SchemeCounts {
         self.blocking.chain.counts
