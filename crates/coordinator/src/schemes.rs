@@ -2,9 +2,10 @@
 //!
 //! A transaction on several partitions has all of them to itself or none. It asks for them as the
 //! scheme says that grants the least: if one of them never grants exclusive access, it locks at all
-//! of them; if one grants it only while no lock is held, the transaction does not wait for quiet.
-//! Otherwise it could wait for a lock at one partition while it has another to itself, and the
-//! holder of the lock could wait in that one's line: a deadlock that no one would find.
+//! of them; if one grants it only while no lock is held, the transaction does not wait for quiet;
+//! it runs optimistically only if all of them are optimistic. Otherwise it could wait for a lock at
+//! one partition while it has another to itself, and the holder of the lock could wait in that
+//! one's line: a deadlock that no one would find.
 //!
 //! What is known here is a hint, because a partition may change at any time. The partition decides:
 //! it refuses a request that its scheme does not grant, and answers a wait for quiet that would be
