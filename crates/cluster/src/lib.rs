@@ -58,8 +58,10 @@ fn execute(config: &ClusterConfig) -> Result<Result<ClusterReport, String>, Stri
     use std::sync::{Arc, OnceLock};
     let (config, result) = (config.clone(), Arc::new(OnceLock::new()));
     let caught = result.clone();
-    clearway_sync::canary::execute(move || {
-        drop(caught.set(panics::caught(|| world::World::new(&config).run())));
-    });
+    panics::caught(move || {
+        clearway_sync::canary::execute(move || {
+            drop(caught.set(panics::caught(|| world::World::new(&config).run())));
+        });
+    })?;
     result.get().cloned().unwrap_or_else(|| Err("the execution has not ended".to_owned()))
 }

@@ -269,6 +269,8 @@ pub fn execute(run: impl Fn() + Send + Sync + 'static) {
     config.stack_size = 1 << 20;
     config.failure_persistence = shuttle::FailurePersistence::None;
     config.silence_warnings = true;
+    // One thread runs at a time; what it runs notices by itself that it makes no progress.
+    config.max_steps = shuttle::MaxSteps::None;
     shuttle::Runner::new(shuttle::scheduler::RandomScheduler::new(1), config).run(run);
 }
 

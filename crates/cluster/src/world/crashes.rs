@@ -6,6 +6,9 @@ use clearway_types::{PartitionId, TxnId};
 
 /// Time until a copy takes over from a crashed primary, or a crashed process starts again.
 const RESTART: Nanos = 2_000 * MICRO;
+/// No crash is scheduled after this many. A copy that takes over executes the whole log, so a run
+/// with many conflicts and crashes would take minutes.
+const MOST_CRASHES: u64 = 500;
 
 impl World {
     /// Schedules the first crashes.
@@ -22,7 +25,8 @@ impl World {
     }
 
     fn next_crash(&mut self, mean: Nanos, event: Event) {
-        let is_over = self.started >= self.config.transactions;
+        let is_over =
+            self.started >= self.config.transactions || self.report.crashes >= MOST_CRASHES;
         if mean > 0 && !is_over {
             let delay = 1 + self.rng.below(2 * mean);
             self.after(delay, event);
