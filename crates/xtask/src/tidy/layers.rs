@@ -2,7 +2,7 @@
 //!
 //! The map is the table whose first column is headed `crate`, top to bottom. Its column `may use`
 //! names the crates that a crate may depend on; a star marks those that only its tests may use. A
-//! row may only name rows below it.
+//! row may only name rows below it. A row without a crate continues the one above.
 
 use clearway_harness::Res;
 use serde_json::Value;
@@ -111,17 +111,21 @@ fn parse(map: &str) -> Vec<Row> {
         return Vec::new();
     };
     let body = lines[start + 1..].iter().take_while(|line| line.starts_with('|')).skip(1);
-    body.map(|line| {
+    let mut rows: Vec<Row> = Vec::new();
+    for line in body {
         let cells = cells(line);
         let uses = cells.get(column).map_or("", String::as_str);
-        let uses = uses
+        let uses: Vec<String> = uses
             .split([',', ' '])
             .filter(|u| !u.is_empty() && *u != "-")
             .map(String::from)
             .collect();
-        Row { name: cells[0].clone(), uses }
-    })
-    .collect()
+        match rows.last_mut() {
+            Some(last) if cells[0].is_empty() => last.uses.extend(uses),
+            _ => rows.push(Row { name: cells[0].clone(), uses }),
+        }
+    }
+    rows
 }
 
 #[cfg(test)]
@@ -138,6 +142,13 @@ mod tests {
                 uses: u.iter().map(|u| (*u).into()).collect(),
             })
             .collect()
+    }
+
+    #[test]
+    fn rows_without_a_crate_continue_the_one_above() {
+        let map = "| crate | what | may use |\n|---|---|---|\n| `a` | x | b, |\n| | | c |\n";
+        let uses = ["b", "c"].map(String::from).to_vec();
+        assert_eq!(parse(map), [Row { name: "a".into(), uses }]);
     }
 
     #[test]
