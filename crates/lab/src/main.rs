@@ -10,6 +10,7 @@ mod bars;
 mod bp;
 mod compare;
 mod contention;
+mod cpu;
 mod describe;
 mod experiment;
 mod hot_rows;
@@ -46,7 +47,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// All experiments, in the order of the report.
-static EXPERIMENTS: [Experiment; 29] = [
+static EXPERIMENTS: [Experiment; 30] = [
     pgbench::EXPERIMENT,
     misses::EXPERIMENT,
     hot_rows::EXPERIMENT,
@@ -76,6 +77,7 @@ static EXPERIMENTS: [Experiment; 29] = [
     partition::FIG6,
     partition::FIG7,
     partition::TABLE1,
+    partition::SCALE,
 ];
 
 /// Selects all experiments where a name is expected.

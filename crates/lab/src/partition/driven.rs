@@ -35,8 +35,13 @@ impl Variant {
 
     /// Returns the name of a scheme under this load.
     pub fn of(&self, scheme: SchemeKind) -> String {
+        self.named(scheme, DRIVER)
+    }
+
+    /// Returns the name of a scheme under this load in a way.
+    pub fn named(&self, scheme: SchemeKind, way: &str) -> String {
         let name = if self.name.is_empty() { "" } else { &format!(", {}", self.name) };
-        format!("{scheme}{name}, {DRIVER}")
+        format!("{scheme}{name}, {way}")
     }
 }
 

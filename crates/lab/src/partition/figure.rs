@@ -74,7 +74,7 @@ pub fn run(task: &Task, figure: &Figure) -> Res<Findings> {
 
 /// Returns false for a load that is the plain one under a scheme: locking has no coordinator that
 /// orders transactions.
-fn applies(variant: &Variant, scheme: SchemeKind) -> bool {
+pub fn applies(variant: &Variant, scheme: SchemeKind) -> bool {
     let ordered = scheme.exclusive() == ExclusiveAccess::WhenUnlocked;
     ordered || !variant.sessions_coordinate
 }

@@ -96,7 +96,8 @@ pub const FIG4: Figure = Figure {
     ],
 };
 
-const SESSIONS: Variant =
+/// The load without conflicts and aborts, with the protocol of the server.
+pub const SESSIONS: Variant =
     Variant { name: "sessions coordinate", sessions_coordinate: true, ..PLAIN };
 
 const CONFLICTS: [Variant; 3] =

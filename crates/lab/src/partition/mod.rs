@@ -5,10 +5,13 @@
 //! and (iii) the simulated cluster with costs measured here.
 
 mod driven;
+mod engine;
 mod figure;
 mod figures;
 mod judge;
+mod measured;
 mod model;
+mod scale;
 mod table1;
 
 use crate::experiment::{Experiment, Task};
@@ -78,6 +81,17 @@ pub const TABLE1: Experiment = Experiment {
     run: table1::run,
 };
 
+/// The number of partitions.
+pub const SCALE: Experiment = Experiment {
+    name: scale::NAME,
+    about: "the schemes with costs measured here, 2 to 64 partitions",
+    question: "How do the schemes scale with this engine's costs?",
+    source: SOURCE,
+    source_found: "The source has two partitions.",
+    bars: &[],
+    run: scale::run,
+};
+
 fn configuration(task: &Task) -> Configuration {
     let settings = [
         (
@@ -122,6 +136,9 @@ mod tests {
             }
             assert_eq!(record.findings.bars.len(), experiment.bars.len());
         }
+        let scale = quick(&SCALE).findings;
+        assert_eq!(scale.tables.len(), 6);
+        assert!(scale.samples.iter().all(|samples| !samples.series.is_empty()));
         let table = quick(&TABLE1).findings.tables[0].to_string();
         assert!(table.contains("two rounds, aborts, conflicts"), "{table}");
     }

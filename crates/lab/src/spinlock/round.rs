@@ -6,6 +6,7 @@
 
 use super::contender::{Contender, Protected};
 use super::histogram::Histogram;
+use crate::cpu;
 use clearway_harness::Res;
 use clearway_latch::CachePadded;
 use std::hint::black_box;
@@ -242,9 +243,8 @@ fn number(text: Option<&str>) -> u64 {
 
 impl Spent {
     fn now() -> Self {
-        let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         Self {
-            cpu_ns: cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64,
+            cpu_ns: cpu::of_this_thread(),
             queued_ns: number(of_this_thread("schedstat").split_whitespace().nth(1)),
             switches: voluntary_switches(),
         }
