@@ -47,7 +47,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// All experiments, in the order of the report.
-static EXPERIMENTS: [Experiment; 30] = [
+static EXPERIMENTS: [Experiment; 31] = [
     pgbench::EXPERIMENT,
     misses::EXPERIMENT,
     hot_rows::EXPERIMENT,
@@ -78,6 +78,7 @@ static EXPERIMENTS: [Experiment; 30] = [
     partition::FIG7,
     partition::TABLE1,
     partition::SCALE,
+    partition::ENGINE,
 ];
 
 /// Selects all experiments where a name is expected.

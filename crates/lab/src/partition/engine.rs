@@ -36,6 +36,15 @@ pub struct MicroBenchmark {
     events: Vec<Event>,
 }
 
+/// The partitions of a statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// The one that has all of its keys.
+    One,
+    /// All: each looks for all keys, and changes those that it has.
+    All,
+}
+
 /// A statement with its parameters.
 #[derive(Clone, Debug)]
 pub struct Call {
@@ -106,21 +115,24 @@ impl MicroBenchmark {
             .map_err(|why| format!("{sql}: {why}"))
     }
 
-    /// Plans the transaction that reads and changes this number of rows, all at one partition. It
-    /// fails at a row whose value is 0.
-    pub fn update(&self, rows: usize) -> Res<Arc<Plan>> {
+    /// Plans the transaction that reads and changes this number of rows. It fails at a row whose
+    /// value is 0.
+    pub fn update(&self, rows: usize, reach: Reach) -> Res<Arc<Plan>> {
         let keys: Vec<String> = (1..=rows).map(|n| format!("${n}")).collect();
         let keys = keys.join(", ");
         let sql = format!("update kv set v = v + v / v where k in ({keys}) returning v");
         let plan = self.plan(&sql)?;
         // A stored procedure of the source knows its partition. The planner finds it only for a
         // single key.
-        let Statement::Modify { program, .. } = &plan.statement else {
-            return Err("an UPDATE has another plan than expected".into());
-        };
-        let route = Route::Hash(vec![Expr::Param(0)]);
-        let statement = Statement::Modify { program: program.clone(), route };
-        Ok(Arc::new(Plan { statement, ..(*plan).clone() }))
+        match (&plan.statement, reach) {
+            (Statement::Modify { program, .. }, Reach::One) => {
+                let route = Route::Hash(vec![Expr::Param(0)]);
+                let statement = Statement::Modify { program: program.clone(), route };
+                Ok(Arc::new(Plan { statement, ..(*plan).clone() }))
+            }
+            (Statement::Modify { .. }, Reach::All) => Ok(plan),
+            _ => Err("an UPDATE has another plan than expected".into()),
+        }
     }
 
     /// Starts a statement of a session. Returns its result if it has ended.
@@ -186,6 +198,13 @@ impl MicroBenchmark {
         self.succeed(0, &call).map(drop)
     }
 
+    /// Fails unless this is the sum of all values.
+    pub fn check_sum(&mut self, sum: u64) -> Res<()> {
+        // Divides by zero unless the sum is right.
+        let sql = format!("select 1 / (case when sum(v) = {sum} then 1 else 0 end) from kv");
+        self.sql(&sql).map_err(|why| format!("the values' sum is not {sum}: {why}"))
+    }
+
     /// Waits until the log is durable up to here.
     pub fn wait_durable(&mut self, lsn: Lsn) {
         while self.engine.durable() < lsn {
@@ -240,14 +259,13 @@ mod tests {
     #[test]
     fn statements_change_the_rows_that_they_name() {
         let mut micro = MicroBenchmark::open(SchemeKind::Speculative, Stall::None, 1, 8).unwrap();
-        let update = micro.update(4).unwrap();
-        let half = micro.keys(1)[4..].to_vec();
-        micro.succeed(0, &Call::new(&update, &half)).unwrap();
-        // Divides by zero unless the sum is right.
-        let check =
-            |sum: u32| format!("select 1 / (case when sum(v) = {sum} then 1 else 0 end) from kv");
-        micro.sql(&check(16 + 4)).unwrap();
-        assert!(micro.sql(&check(16)).is_err());
+        let (here, there) = (micro.keys(0).to_vec(), micro.keys(1).to_vec());
+        let one = micro.update(8, Reach::One).unwrap();
+        let all = micro.update(8, Reach::All).unwrap();
+        micro.succeed(0, &Call::new(&one, &here)).unwrap();
+        micro.succeed(0, &Call::new(&all, here[4..].iter().chain(&there[4..]))).unwrap();
+        micro.check_sum(16 + 8 + 8).unwrap();
+        assert!(micro.check_sum(16).is_err());
         micro.close().unwrap();
     }
 }

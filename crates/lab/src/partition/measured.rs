@@ -7,7 +7,7 @@
 //! A statement that needs no partition shows what the session's part costs. In the cluster that is
 //! the coordinator's.
 
-use super::engine::{Call, MicroBenchmark};
+use super::engine::{Call, MicroBenchmark, Reach};
 use crate::cpu;
 use crate::number::median;
 use crate::result::{Axis, Point, Samples, Series};
@@ -249,7 +249,7 @@ struct Stopwatch {
 /// Times transactions in turn, `rounds` times a batch of each.
 pub fn times(rounds: usize, batch: usize) -> Res<Times> {
     let micro = MicroBenchmark::open(SchemeKind::Locking, Stall::None, 2, 41 * 12)?;
-    let update = |rows| Ok((rows, micro.update(rows)?));
+    let update = |rows| Ok((rows, micro.update(rows, Reach::One)?));
     let updates = ROWS.into_iter().map(update).collect::<Res<_>>()?;
     let plain = |sql: &str| Ok::<_, String>(Call::new(&micro.plan(sql)?, []));
     let [begin, commit] = [plain("begin")?, plain("commit")?];
@@ -315,7 +315,7 @@ impl Stopwatch {
         let batch = self.calls(what, rows, home);
         if what == Timed::BesideHolder {
             let held = self.micro.keys(home).last().cloned();
-            let update = self.micro.update(1)?;
+            let update = self.micro.update(1, Reach::One)?;
             let begin = self.begin.clone();
             self.micro.succeed(HOLDS, &begin)?;
             self.micro.succeed(HOLDS, &Call::new(&update, &held))?;
