@@ -43,7 +43,7 @@ pub enum Timed {
     EmptyBlock,
     /// A transaction of one statement, alone: no locks.
     Alone,
-    /// The same beside an idle transaction that holds a lock, so it takes locks and keeps undo.
+    /// The same beside an idle transaction that holds a lock, so it takes locks.
     BesideHolder,
     /// A transaction of one statement, alone, that fails at its last row, so it undoes the others.
     Failing,
@@ -116,54 +116,52 @@ pub struct Fit {
     pub costs: ClusterCosts,
     /// CPU time of the session's part of a transaction in nanoseconds.
     session: f64,
+    /// CPU time of undoing a changed row in nanoseconds. No transaction aborts in the cluster.
+    undoing: f64,
 }
 
 impl Fit {
-    /// Fits costs to times. `network` is the time that a message takes in nanoseconds.
+    /// Fits costs to times. The engine records undo of every transaction of several rows, so a
+    /// row's cost includes it, and keeping it longer costs nothing. `network` is the time that a
+    /// message takes in nanoseconds.
     pub fn new(times: &Times, network: f64) -> Self {
         let session = times.of(Timed::NoPartition, 0);
-        // A block's commit is a message of its own.
-        let messages = ROWS.map(|rows| {
-            let [block, beside] =
-                [Timed::Block, Timed::BesideHolder].map(|what| times.of(what, rows));
-            block - beside - times.of(Timed::EmptyBlock, 0)
-        });
-        let control = mean(&messages).max(0.0);
         let (intercept, row) = line(&times.points(Timed::Alone));
-        let (_, undone) = line(&times.points(Timed::Failing));
-        let (run, undo) = ((intercept - session - control).max(0.0), (undone - row).max(0.0));
+        let run = (intercept - session).max(0.0);
         let ratios = ROWS.map(|rows| {
-            let locked = times.of(Timed::BesideHolder, rows) - session - control;
-            locked / (run + rows as f64 * (row + undo))
+            let locked = times.of(Timed::BesideHolder, rows) - session;
+            locked / (run + rows as f64 * row)
         });
         let locking = (mean(&ratios) - 1.0).max(0.0);
+        // What a block's statement costs beyond a one-shot, with its end.
+        let fragments = ROWS.map(|rows| {
+            let [block, beside] =
+                [Timed::Block, Timed::BesideHolder].map(|what| times.of(what, rows));
+            (block - beside - times.of(Timed::EmptyBlock, 0)) / (1.0 + locking)
+        });
         let whole = |ns: f64| ns.round() as u64;
         let costs = ClusterCosts {
             run: whole(run),
-            fragment: 0,
+            fragment: whole(mean(&fragments).max(0.0)),
             row: whole(row.max(0.0)),
-            undo: whole(undo),
+            undo: 0,
             locking: whole(1e3 * locking),
-            control: whole(control),
+            control: 0,
             // Its request and its answer.
             coordinator: whole(session / 2.0),
             network: whole(network),
             sync: 0,
         };
-        Self { costs, session }
+        let (_, failing) = line(&times.points(Timed::Failing));
+        Self { costs, session, undoing: failing - row }
     }
 
     /// Returns the fitted time of a transaction in nanoseconds.
     fn time(&self, rows: usize, locks: bool) -> f64 {
-        let ClusterCosts { run, row, undo, locking, control, .. } = self.costs;
-        let [run, row, undo, locking, control] =
-            [run, row, undo, locking, control].map(|cost| cost as f64);
-        let rows = rows as f64;
-        let work = match locks {
-            false => run + rows * row,
-            true => (run + rows * (row + undo)) * (1.0 + locking / 1e3),
-        };
-        self.session + control + work
+        let ClusterCosts { run, row, locking, .. } = self.costs;
+        let [run, row, locking] = [run, row, locking].map(|cost| cost as f64);
+        let factor = if locks { 1.0 + locking / 1e3 } else { 1.0 };
+        self.session + (run + rows as f64 * row) * factor
     }
 
     /// Tabulates the costs.
@@ -183,11 +181,20 @@ impl Fit {
             rows: vec![
                 row("transaction at a partition, ns", costs.run, source.run),
                 row("row, ns", costs.row, source.row),
-                row("undo of a row, ns", costs.undo, source.undo),
+                row("keeping undo of a row, ns", costs.undo, source.undo),
                 row("locks, 1/1000 of the work", costs.locking, source.locking),
-                row("message at a partition, ns", costs.control, source.control),
+                row(
+                    "fragment beyond a one-shot, with its end, ns",
+                    costs.fragment,
+                    source.fragment,
+                ),
                 row("message at a coordinator, ns", costs.coordinator, source.coordinator),
                 row("message in the network, ns", costs.network, source.network),
+                vec![
+                    Cell::text("undoing a row, ns; not used, as nothing aborts"),
+                    Cell::number(self.undoing, 0),
+                    Cell::Empty,
+                ],
             ],
         }
     }
@@ -374,16 +381,17 @@ mod tests {
 
     /// Returns the times that these costs cause, with a session's part of 300 ns.
     fn caused(costs: &ClusterCosts) -> Times {
-        let fit = Fit { costs: *costs, session: 300.0 };
+        let fit = Fit { costs: *costs, session: 300.0, undoing: 120.0 };
         let mut times = Times::default();
         times.record(Timed::NoPartition, 0, 300.0);
         times.record(Timed::EmptyBlock, 0, 250.0);
         for rows in ROWS {
-            let undone = (rows * costs.undo as usize) as f64;
+            let undone = rows as f64 * fit.undoing;
             times.record(Timed::Alone, rows, fit.time(rows, false));
             times.record(Timed::BesideHolder, rows, fit.time(rows, true));
             times.record(Timed::Failing, rows, fit.time(rows, false) + undone + 500.0);
-            let block = fit.time(rows, true) + 250.0 + costs.control as f64;
+            let fragment = costs.fragment as f64 * (1.0 + costs.locking as f64 / 1e3);
+            let block = fit.time(rows, true) + 250.0 + fragment;
             times.record(Timed::Block, rows, block);
         }
         times
@@ -393,11 +401,11 @@ mod tests {
     fn the_fit_finds_the_costs_behind_times() {
         let costs = ClusterCosts {
             run: 1500,
-            fragment: 0,
+            fragment: 180,
             row: 400,
-            undo: 120,
+            undo: 0,
             locking: 250,
-            control: 180,
+            control: 0,
             coordinator: 150,
             network: 9000,
             sync: 0,
@@ -405,6 +413,7 @@ mod tests {
         let times = caused(&costs);
         let fit = Fit::new(&times, 9000.0);
         assert_eq!(fit.costs, costs);
+        assert_eq!(fit.undoing.round(), 120.0);
         let residuals = fit.residuals(&times).to_string();
         assert!(residuals.contains("0.0") && !residuals.contains("0.1"), "{residuals}");
     }
