@@ -47,7 +47,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// All experiments, in the order of the report.
-static EXPERIMENTS: [Experiment; 31] = [
+static EXPERIMENTS: [Experiment; 32] = [
     pgbench::EXPERIMENT,
     misses::EXPERIMENT,
     hot_rows::EXPERIMENT,
@@ -79,6 +79,7 @@ static EXPERIMENTS: [Experiment; 31] = [
     partition::TABLE1,
     partition::SCALE,
     partition::ENGINE,
+    partition::LOCK_PROFILE,
 ];
 
 /// Selects all experiments where a name is expected.

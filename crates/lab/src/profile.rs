@@ -70,7 +70,12 @@ impl Profile {
 
     /// Returns the percent of samples in functions whose name ends with `name`.
     pub fn percent(&self, name: &str) -> f64 {
-        self.0.iter().filter(|(function, _)| function.ends_with(name)).map(|(_, share)| share).sum()
+        self.share(|function| function.ends_with(name))
+    }
+
+    /// Returns the percent of samples in functions whose name this accepts.
+    pub fn share(&self, is_counted: impl Fn(&str) -> bool) -> f64 {
+        self.0.iter().filter(|(function, _)| is_counted(function)).map(|(_, share)| share).sum()
     }
 }
 

@@ -9,6 +9,7 @@ mod engine;
 mod figure;
 mod figures;
 mod judge;
+mod lock_profile;
 mod measured;
 mod model;
 mod real;
@@ -106,6 +107,18 @@ pub const ENGINE: Experiment = Experiment {
     run: real::run,
 };
 
+/// The share of locks.
+pub const LOCK_PROFILE: Experiment = Experiment {
+    name: lock_profile::NAME,
+    about: "the share of CPU time on locks under locking, 10 % at both partitions",
+    question: "How much of the CPU time do locks take?",
+    source: SOURCE,
+    source_found: "With TPC-C, 34 % of the time is on locks: 12 % in the table, 14 % for acquiring, \
+                   6 % for releasing.",
+    bars: &[],
+    run: lock_profile::run,
+};
+
 fn configuration(task: &Task) -> Configuration {
     let settings = [
         (
@@ -152,6 +165,8 @@ mod tests {
         }
         let engine = quick(&ENGINE).findings;
         assert_eq!((engine.tables.len(), engine.bars.len()), (7, 1));
+        let locks = quick(&LOCK_PROFILE).findings;
+        assert_eq!((locks.tables[0].rows.len(), locks.samples[0].series.len()), (4, 3));
         let scale = quick(&SCALE).findings;
         assert_eq!(scale.tables.len(), 6);
         assert!(scale.samples.iter().all(|samples| !samples.series.is_empty()));

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// Name of the experiment.
 pub const NAME: &str = "partition/engine";
 /// Name of this way in tables and charts.
-const ENGINE: &str = "engine (i)";
+pub const ENGINE: &str = "engine (i)";
 /// Name of the bar.
 pub const ORDER: &str = "150 us: pairs of schemes in the source's order, of those that differ, %";
 
@@ -44,17 +44,20 @@ const LENGTHS: [[Duration; 2]; 2] = [
 
 /// A measured case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Case {
-    scheme: SchemeKind,
-    stall_us: u64,
-    percent: u64,
+pub struct Case {
+    /// The scheme of both partitions.
+    pub scheme: SchemeKind,
+    /// The stall before each decision.
+    pub stall: Stall,
+    /// Transactions at both partitions, in percent.
+    pub percent: u64,
     /// Whether all fragments use their partition's shared key.
-    conflicts: bool,
+    pub conflicts: bool,
 }
 
 /// A run's result.
 #[derive(Clone, Copy, Debug, Default)]
-struct Measured {
+pub struct Measured {
     /// Commits in a second.
     rate: f64,
     /// Transactions that failed and were repeated, in percent of the commits.
@@ -110,7 +113,7 @@ impl Case {
     }
 
     fn name(&self) -> String {
-        format!("{} {} us {} %", self.system(), self.stall_us, self.percent)
+        format!("{} {:?} {} %", self.system(), self.stall, self.percent)
     }
 
     /// Returns true if a bar needs it.
@@ -120,33 +123,21 @@ impl Case {
                 && [pair.better, pair.worse].contains(&self.scheme)
                 && pair.percents.contains(&self.percent)
         };
-        self.stall_us == JUDGED && PAIRS.iter().any(needs)
+        self.stall == stall_of(JUDGED) && PAIRS.iter().any(needs)
     }
 
-    /// Runs the load.
-    fn measure(&self, [length, start]: [Duration; 2], seed: u64) -> Res<Measured> {
-        let stall = match self.stall_us {
-            0 => Stall::None,
-            us => Stall::Time(Duration::from_micros(us)),
-        };
+    /// Opens an engine for the case.
+    pub fn load(&self, seed: u64) -> Res<Load> {
         let keys = (SESSIONS + 1) * ROWS;
-        let micro = MicroBenchmark::open(self.scheme, stall, SESSIONS as u32, keys)?;
-        let plans = [Reach::One, Reach::All].map(|reach| micro.update(ROWS, reach));
-        let [one, all] = plans;
-        let load = Load {
-            micro,
-            one: one?,
-            all: all?,
-            case: *self,
-            rng: Rng::new(seed),
-            ready: Vec::new(),
-        };
-        load.run(length, start)
+        let micro = MicroBenchmark::open(self.scheme, self.stall, SESSIONS as u32, keys)?;
+        let [one, all] = [Reach::One, Reach::All].map(|reach| micro.update(ROWS, reach));
+        let (one, all, rng) = (one?, all?, Rng::new(seed));
+        Ok(Load { micro, one, all, case: *self, rng, ready: Vec::new() })
     }
 }
 
-/// A running load.
-struct Load {
+/// A load and its engine.
+pub struct Load {
     micro: MicroBenchmark,
     one: Arc<Plan>,
     all: Arc<Plan>,
@@ -157,7 +148,8 @@ struct Load {
 }
 
 impl Load {
-    fn run(mut self, length: Duration, start: Duration) -> Res<Measured> {
+    /// Runs it for this time after a start that does not count.
+    pub fn run(mut self, [length, start]: [Duration; 2]) -> Res<Measured> {
         self.ready = (0..SESSIONS).map(|session| (session, None)).collect();
         let mut running: Vec<Option<Call>> = vec![None; SESSIONS];
         let (mut commits, mut failures) = (0_u64, 0_u64);
@@ -225,13 +217,19 @@ impl Load {
     }
 }
 
+/// Returns the stall of this number of microseconds.
+fn stall_of(us: u64) -> Stall {
+    if us == 0 { Stall::None } else { Stall::Time(Duration::from_micros(us)) }
+}
+
 fn cases(task: &Task) -> Vec<Case> {
     let percents: &[u64] = if task.options.quick { &QUICK_PERCENTS } else { &PERCENTS };
     let mut cases = Vec::new();
     for stall_us in STALLS {
         for conflicts in [false, true] {
             for scheme in schemes() {
-                let case = |percent: &u64| Case { scheme, stall_us, percent: *percent, conflicts };
+                let stall = stall_of(stall_us);
+                let case = |percent: &u64| Case { scheme, stall, percent: *percent, conflicts };
                 cases.extend(percents.iter().map(case));
             }
         }
@@ -253,9 +251,11 @@ pub fn run(task: &Task) -> Res<Findings> {
     for seed in &seeds {
         for case in &cases {
             progress.step(&case.name());
-            let measured =
-                case.measure(lengths, *seed).map_err(|why| format!("{}: {why}", case.name()))?;
-            let at = STALLS.iter().position(|stall| *stall == case.stall_us).unwrap_or_default();
+            let measured = case
+                .load(*seed)
+                .and_then(|load| load.run(lengths))
+                .map_err(|why| format!("{}: {why}", case.name()))?;
+            let at = STALLS.iter().position(|us| stall_of(*us) == case.stall).unwrap_or_default();
             grids[at].record(&case.system(), case.percent as f64, measured);
         }
     }
@@ -314,8 +314,12 @@ fn compared(grid: &Grid<Measured>) -> Vec<Compared> {
     for pair in &PAIRS {
         for percent in pair.percents {
             let rates = [pair.better, pair.worse].map(|scheme| {
-                let case =
-                    Case { scheme, stall_us: JUDGED, percent: *percent, conflicts: pair.conflicts };
+                let case = Case {
+                    scheme,
+                    stall: stall_of(JUDGED),
+                    percent: *percent,
+                    conflicts: pair.conflicts,
+                };
                 grid.repetitions(&case.system(), *percent as f64, RATE.of)
             });
             if rates.iter().all(|rates| !rates.is_empty()) {
@@ -414,8 +418,8 @@ mod tests {
     fn every_scheme_keeps_the_sum() {
         for scheme in schemes() {
             for (stall_us, conflicts) in [(0, true), (20, false), (150, true)] {
-                let case = Case { scheme, stall_us, percent: 30, conflicts };
-                let result = case.measure(LENGTHS[1], 1);
+                let case = Case { scheme, stall: stall_of(stall_us), percent: 30, conflicts };
+                let result = case.load(1).and_then(|load| load.run(LENGTHS[1]));
                 assert!(result.is_ok(), "{}: {:?}", case.name(), result.err());
             }
         }
