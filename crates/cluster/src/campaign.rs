@@ -4,15 +4,10 @@ use crate::{ClusterConfig, ClusterReport, PlantedBug, run};
 use clearway_sync::canary::Bug;
 #[cfg(shuttle)]
 use clearway_sync::canary::{self, BUGS_OF_CLUSTER};
+use clearway_testkit::{Campaign, CampaignSum, kept_seeds};
 use std::fmt::{self, Display, Formatter};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// Findings after which a campaign stops: the first few are the most useful.
-const MOST_FINDINGS: usize = 10;
-/// Time between two lines of progress.
-const PROGRESS: Duration = Duration::from_secs(10);
 /// A planted bug must be found within this many seeds.
 const CANARY_SEEDS: u64 = 2_000;
 /// One of this many seeds is run twice.
@@ -67,13 +62,6 @@ impl Display for ClusterCanary {
     }
 }
 
-/// Returns the seeds that found a bug once.
-fn kept_seeds() -> Result<Vec<u64>, String> {
-    let lines = KEPT.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
-    let first_word = |line: &str| line.split_whitespace().next().unwrap_or_default().parse();
-    lines.map(|line| first_word(line).map_err(|e| format!("seeds.txt: {line}: {e}"))).collect()
-}
-
 /// Runs a seed; one of [`TWICE`] is run again, and must have the same result.
 fn run_seed(seed: u64) -> Result<ClusterReport, String> {
     let config = ClusterConfig::draw(seed);
@@ -87,37 +75,10 @@ fn run_seed(seed: u64) -> Result<ClusterReport, String> {
     Ok(report)
 }
 
-#[derive(Default)]
-struct Totals {
-    seeds: u64,
-    sum: ClusterReport,
-    findings: usize,
-}
-
-impl Totals {
-    fn add(&mut self, seed: u64, result: Result<ClusterReport, String>) {
-        self.seeds += 1;
-        match result {
-            Ok(report) => self.sum.add(&report),
-            Err(finding) => {
-                self.findings += 1;
-                println!(
-                    "sim: seed {seed} FOUND {finding}\n     \
-                     replay it: cargo xtask sim --cluster --seed {seed}"
-                );
-            }
-        }
-    }
-
-    fn line(&self, began: Instant) -> String {
-        let s = began.elapsed().as_secs_f64();
-        format!(
-            "sim: {} seeds in {s:.0} s, {:.1} a second; {}; {} findings",
-            self.seeds,
-            self.seeds as f64 / s,
-            self.sum,
-            self.findings
-        )
+impl CampaignSum for ClusterReport {
+    type Report = Self;
+    fn add(&mut self, _seed: u64, report: Self) {
+        Self::add(self, &report);
     }
 }
 
@@ -126,43 +87,10 @@ impl Totals {
 /// # Errors
 /// If there are findings. They are printed.
 pub fn run_seeds(first: u64, count: u64, minutes: Option<u64>) -> Result<(), String> {
-    let began = Instant::now();
-    let ends = minutes.map(|minutes| began + Duration::from_secs(minutes * 60));
-    let kept = kept_seeds()?;
-    let next = AtomicU64::new(0);
-    let totals = Mutex::new(Totals::default());
-    let lock = || totals.lock().unwrap_or_else(PoisonError::into_inner);
-    let work = || {
-        while lock().findings < MOST_FINDINGS && ends.is_none_or(|ends| Instant::now() < ends) {
-            // Relaxed: only uniqueness matters.
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let seed = match kept.get(at as usize) {
-                Some(seed) => *seed,
-                None if at - (kept.len() as u64) < count => first + at - kept.len() as u64,
-                None => return,
-            };
-            let result = run_seed(seed);
-            lock().add(seed, result);
-        }
-    };
-    std::thread::scope(|scope| {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
-        let mut said = Instant::now();
-        while !threads.iter().all(std::thread::ScopedJoinHandle::is_finished) {
-            std::thread::park_timeout(Duration::from_millis(50));
-            if said.elapsed() >= PROGRESS {
-                println!("{}", lock().line(began));
-                said = Instant::now();
-            }
-        }
-    });
-    let totals = lock();
-    println!("{}", totals.line(began));
-    match totals.findings {
-        0 => Ok(()),
-        n => Err(format!("{n} findings")),
-    }
+    let kept = kept_seeds("seeds.txt", KEPT)?;
+    let seeds = kept.into_iter().chain(first..first.saturating_add(count)).collect();
+    let campaign = Campaign { seeds, minutes, options: "--cluster " };
+    campaign.run::<ClusterReport>(|_, seed| run_seed(seed))
 }
 
 /// Runs one seed, and prints its settings and result.

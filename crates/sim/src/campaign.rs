@@ -9,14 +9,12 @@ use crate::pool;
 use crate::trace::{Lines, Trace};
 use crate::world::World;
 use clearway_sync::canary::{self, BUGS_OF_ENGINE, BUGS_OF_HISTORIES, BUGS_OF_POOL, Bug};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use clearway_testkit::{Campaign, CampaignSum, kept_seeds};
+use std::fmt::{self, Display, Formatter};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// Findings after which a campaign stops: the first few are the most useful.
-const MOST_FINDINGS: usize = 10;
-/// Time between two lines of progress.
-const PROGRESS: Duration = Duration::from_secs(10);
 /// A planted bug must be found within this many seeds.
 const CANARY_SEEDS: u64 = 20_000;
 /// One of this many seeds is run twice.
@@ -55,9 +53,7 @@ impl Subject {
             Self::Histories => return Ok(Vec::new()),
             Self::Pool => ("pool_seeds.txt", KEPT_OF_POOL),
         };
-        let lines = kept.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
-        let first_word = |line: &str| line.split_whitespace().next().unwrap_or_default().parse();
-        lines.map(|line| first_word(line).map_err(|e| format!("{file}: {line}: {e}"))).collect()
+        kept_seeds(file, kept)
     }
 
     /// Returns the bugs that can be planted.
@@ -125,104 +121,42 @@ fn only_anomalies(found: String) -> Result<Report, String> {
     if found.contains(ANOMALIES) { Err(found) } else { Ok(Report::default()) }
 }
 
+/// The sum of the seeds' reports.
 #[derive(Default)]
-struct Totals {
-    seeds: AtomicU64,
-    sum: Mutex<Report>,
+struct Sum {
+    all: Report,
     /// The most steps of any seed, and that seed.
-    longest: Mutex<(u64, u64)>,
-    findings: Mutex<Vec<(u64, String)>>,
-    stop: AtomicBool,
+    longest: (u64, u64),
 }
 
-impl Totals {
-    // Relaxed throughout: these counters order nothing.
-    fn add(&self, subject: Subject, seed: u64, result: Result<Report, String>) {
-        self.seeds.fetch_add(1, Ordering::Relaxed);
-        match result {
-            Ok(report) => {
-                let mut longest = self.longest.lock().unwrap_or_else(PoisonError::into_inner);
-                *longest = (*longest).max((report.steps, seed));
-                drop(longest);
-                let mut sum = self.sum.lock().unwrap_or_else(PoisonError::into_inner);
-                sum.steps += report.steps;
-                report.counts.into_iter().for_each(|(what, times)| sum.count(what, times));
-            }
-            Err(finding) => {
-                let option = subject.option();
-                println!(
-                    "sim: seed {seed} FOUND {finding}\n     replay it: cargo xtask sim {option}--seed {seed}"
-                );
-                let mut findings = self.findings.lock().unwrap_or_else(PoisonError::into_inner);
-                findings.push((seed, finding));
-                if findings.len() >= MOST_FINDINGS {
-                    self.stop.store(true, Ordering::Relaxed);
-                }
-            }
-        }
+impl CampaignSum for Sum {
+    type Report = Report;
+    fn add(&mut self, seed: u64, report: Report) {
+        self.longest = self.longest.max((report.steps, seed));
+        self.all.steps += report.steps;
+        report.counts.into_iter().for_each(|(what, times)| self.all.count(what, times));
     }
+}
 
-    fn found(&self) -> usize {
-        self.findings.lock().unwrap_or_else(PoisonError::into_inner).len()
-    }
-
-    fn line(&self, began: Instant) -> String {
-        let (seeds, s) = (self.seeds.load(Ordering::Relaxed), began.elapsed().as_secs_f64());
-        let sum = self.sum.lock().unwrap_or_else(PoisonError::into_inner);
-        let longest = *self.longest.lock().unwrap_or_else(PoisonError::into_inner);
+impl Display for Sum {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let counts: Vec<String> =
-            sum.counts.iter().map(|(what, times)| format!("{times} {what}")).collect();
-        format!(
-            "sim: {seeds} seeds in {s:.0} s, {:.1} a second; {}; {:.1} million steps, {:.1} of them in seed {}; {} findings",
-            seeds as f64 / s,
-            counts.join(", "),
-            sum.steps as f64 / 1e6,
-            longest.0 as f64 / 1e6,
-            longest.1,
-            self.found(),
-        )
+            self.all.counts.iter().map(|(what, times)| format!("{times} {what}")).collect();
+        let (counts, (longest, seed)) = (counts.join(", "), self.longest);
+        let [steps, longest] = [self.all.steps, longest].map(|steps| steps as f64 / 1e6);
+        write!(f, "{counts}; {steps:.1} million steps, {longest:.1} of them in seed {seed}")
     }
 }
 
 /// Runs the kept seeds, then `count` seeds from `first` on, and stops after `minutes`.
 pub fn run(subject: Subject, first: u64, count: u64, minutes: Option<u64>) -> Result<(), String> {
     prepare();
-    let began = Instant::now();
-    let ends = minutes.map(|minutes| began + Duration::from_secs(minutes * 60));
     let kept = subject.kept_seeds()?;
-    let seeds: Vec<u64> = kept.into_iter().chain(first..first.saturating_add(count)).collect();
-    let totals = Totals::default();
-    let next = AtomicU64::new(0);
-    std::thread::scope(|scope| {
-        let work = || {
-            while !totals.stop.load(Ordering::Relaxed)
-                && ends.is_none_or(|ends| Instant::now() < ends)
-            {
-                let at = next.fetch_add(1, Ordering::Relaxed) as usize;
-                let Some(seed) = seeds.get(at) else { return };
-                let result = if at.is_multiple_of(TWICE) {
-                    subject.twice(*seed)
-                } else {
-                    subject.quietly(*seed)
-                };
-                totals.add(subject, *seed, result);
-            }
-        };
-        let threads: Vec<_> = (0..cores()).map(|_| scope.spawn(work)).collect();
-        let mut said = Instant::now();
-        while !threads.iter().all(std::thread::ScopedJoinHandle::is_finished) {
-            std::thread::park_timeout(Duration::from_millis(50));
-            if said.elapsed() >= PROGRESS {
-                println!("{}", totals.line(began));
-                said = Instant::now();
-            }
-        }
-    });
-    println!("{}", totals.line(began));
-    match totals.found() {
-        0 => Ok(()),
-        n => Err(format!("{n} findings")),
-    }
+    let seeds = kept.into_iter().chain(first..first.saturating_add(count)).collect();
+    let campaign = Campaign { seeds, minutes, options: subject.option() };
+    campaign.run::<Sum>(|at, seed| {
+        if at.is_multiple_of(TWICE) { subject.twice(seed) } else { subject.quietly(seed) }
+    })
 }
 
 /// Runs one seed and prints every event.

@@ -1,6 +1,7 @@
 //! What the tests of several crates share: a disk in memory that loses, refuses and damages data
 //! ([`MemDisk`]), a disk that lets a test see or change each file operation ([`Intercepted`]), a
-//! clock that a test sets ([`ManualClock`]), and seeded random numbers ([`Rng`]).
+//! clock that a test sets ([`ManualClock`]), seeded random numbers ([`Rng`]), and runs of many
+//! seeds of a simulation ([`Campaign`]).
 //!
 //! The product uses none of it. Three things are elsewhere, because the layers require it:
 //! - The hooks of planted bugs are in `sync::canary`: product crates call them.
@@ -13,11 +14,13 @@
 
 #![forbid(unsafe_code)]
 
+mod campaign;
 mod clock;
 mod intercept;
 mod mem_disk;
 mod rng;
 
+pub use campaign::{Campaign, CampaignSum, kept_seeds};
 pub use clock::ManualClock;
 pub use intercept::{Intercept, Intercepted, Opened};
 pub use mem_disk::{
