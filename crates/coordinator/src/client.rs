@@ -343,18 +343,8 @@ impl Client {
             let (may_use_retired, may_add) = (state.may_use_retired(program), state.may_add());
             let batch = stream::batch_of(core, &plan.statement);
             core.read_at.set(ReadAt::of(sees));
-            let optimistic = false;
-            let work = Work {
-                program,
-                env,
-                rows,
-                batch,
-                fresh,
-                learns,
-                may_use_retired,
-                may_add,
-                optimistic,
-            };
+            let plain = Work::plain(program, env);
+            let work = Work { rows, batch, fresh, learns, may_use_retired, may_add, ..plain };
             (id, work.body(sees))
         };
         let seq = core.send(partition, txn, body);

@@ -19,6 +19,7 @@ use crate::global_indexes::{Entries, Keys};
 use crate::insert::{self, Inserter, Rounds};
 use crate::outcome::{Outcome, Stop};
 use crate::query;
+use crate::snapshot::Work;
 use crate::statement::skipping;
 use crate::txn::everywhere;
 use clearway_ir::expr::BinaryOp;
@@ -27,7 +28,7 @@ use clearway_ir::{
     Access, Catalog, CheckConstraint, Column, Distribution, Expr, IndexDef, OnConflict, Path,
     Program, Statement, TableDef, UniqueKey,
 };
-use clearway_partition::{Batch, Body, RawOp};
+use clearway_partition::{Body, RawOp};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{Datum, PartitionId, SqlError, SqlResult, SqlState, TableId, TreeId};
 use std::sync::Arc;
@@ -343,18 +344,8 @@ async fn create_index(
     let table = Arc::new(table);
     let program = Arc::new(Program::BuildIndex { table: table.clone(), index: at });
     let env = Arc::new(Env::default());
-    everywhere(core, core.engine().all(), |_| Body::Statement {
-        program: program.clone(),
-        env: env.clone(),
-        rows: None,
-        batch: Batch::ALL,
-        fresh: true,
-        learns: false,
-        may_use_retired: false,
-        may_add: false,
-        optimistic: false,
-    })
-    .await?;
+    let body = |_| Work { fresh: true, ..Work::plain(&program, &env) }.body(None);
+    everywhere(core, core.engine().all(), body).await?;
     fill_global_index(core, &table, at, &env).await?;
     put(core, (*table).clone()).await?;
     Ok(Outcome::plain("CREATE INDEX"))

@@ -242,20 +242,8 @@ pub(crate) async fn deal(
     };
     let past = snapshot::program_at(core, program, sees.filter(|_| !fresh))?;
     let program = past.as_ref().unwrap_or(program);
-    let message = |part| {
-        Work {
-            program,
-            env,
-            rows: Some(part),
-            batch: None,
-            fresh,
-            learns: false,
-            may_use_retired: false,
-            may_add: false,
-            optimistic,
-        }
-        .body(sees)
-    };
+    let message =
+        |part| Work { rows: Some(part), fresh, optimistic, ..Work::plain(program, env) }.body(sees);
     let parts = core.engine().all().zip(parts).filter(|(_, part)| !part.is_empty());
     Ok(round(core, parts.map(|(partition, part)| (partition, message(part))).collect()).await?)
 }

@@ -221,20 +221,7 @@ async fn in_turn(
         let sees = core.txn().sees(Needs::Snapshot);
         let then = sees.filter(|_| !is_fresh(&core.txn(), &program));
         let program = program_at(core, &program, then)?.unwrap_or(program);
-        let body = |_| {
-            Work {
-                program: &program,
-                env,
-                rows: None,
-                batch: None,
-                fresh: false,
-                learns: false,
-                may_use_retired: false,
-                may_add: false,
-                optimistic: false,
-            }
-            .body(sees)
-        };
+        let body = |_| Work::plain(&program, env).body(sees);
         for reply in everywhere(core, [partition], body).await? {
             rows.append(&reply.rows);
         }
@@ -342,18 +329,7 @@ pub(crate) async fn pull(
     let fresh = is_fresh(&core.txn(), program) || canary::on(Bug::UnlockedKey);
     let batch =
         Batch { id: core.next_batch(), rows: core.engine().chunk_rows() as u32, bytes: u32::MAX };
-    let (program, env) = (program.clone(), env.clone());
-    let body = Body::Statement {
-        program,
-        env,
-        rows: None,
-        batch,
-        fresh,
-        learns: false,
-        may_use_retired: false,
-        may_add: false,
-        optimistic: false,
-    };
+    let body = Work { batch: Some(batch), fresh, ..Work::plain(program, env) }.body(None);
     let mut seq = core.send(partition, id, body);
     loop {
         let reply = gather(core, vec![seq]).await?.pop().unwrap_or_default();

@@ -333,7 +333,22 @@ pub(crate) struct Work<'a> {
     pub optimistic: bool,
 }
 
-impl Work<'_> {
+impl<'a> Work<'a> {
+    /// Returns a statement without rows, in one batch, that nothing else is known about.
+    pub(crate) fn plain(program: &'a Arc<Program>, env: &'a Arc<Env>) -> Self {
+        Self {
+            program,
+            env,
+            rows: None,
+            batch: None,
+            fresh: false,
+            learns: false,
+            may_use_retired: false,
+            may_add: false,
+            optimistic: false,
+        }
+    }
+
     /// Builds the message; `sees` is from [`Txn::sees`].
     pub(crate) fn body(self, sees: Option<Sees>) -> Body {
         let Self { program, env, rows, batch, fresh, learns, may_use_retired, may_add, optimistic } =
