@@ -3,8 +3,7 @@
 use crate::bp::grid::{Grid, Measure};
 use crate::experiment::Task;
 use crate::result::Axis;
-use clearway_cluster::SchemeKind;
-use clearway_cluster::{ClusterConfig, ClusterReport, run};
+use clearway_cluster::{ClusterConfig, ClusterReport, SchemeKind, run};
 use clearway_harness::Res;
 
 /// Name of this way in tables and charts.
@@ -32,6 +31,13 @@ impl Variant {
     /// One round without conflicts and aborts.
     pub const PLAIN: Self =
         Self { name: "", conflicts: 0, aborts: 0, two_rounds: false, sessions_coordinate: false };
+
+    /// Sets who coordinates transactions at several partitions: one for all, or each session.
+    pub fn coordinate(&self, config: &mut ClusterConfig) {
+        if self.sessions_coordinate || !config.central {
+            (config.central, config.coordinators) = (false, config.sessions);
+        }
+    }
 
     /// Returns the name of a scheme under this load.
     pub fn of(&self, scheme: SchemeKind) -> String {
@@ -64,9 +70,7 @@ pub fn point(
     config.load.conflicts = 10 * variant.conflicts;
     config.load.aborts = 10 * variant.aborts;
     config.load.two_rounds = if variant.two_rounds { 1000 } else { 0 };
-    if variant.sessions_coordinate {
-        (config.central, config.coordinators) = (false, config.sessions);
-    }
+    variant.coordinate(&mut config);
     run(&config).map_err(|why| format!("{}, {percent} %, seed {seed}: {why}", variant.of(scheme)))
 }
 

@@ -9,8 +9,7 @@ use crate::experiment::Task;
 use crate::progress::Progress;
 use crate::result::{Axis, Findings, Point, Samples, Series};
 use crate::table::{Cell, Column, Table};
-use clearway_cluster::ClusterReport;
-use clearway_cluster::{ExclusiveAccess, SchemeKind};
+use clearway_cluster::{ClusterReport, ExclusiveAccess, SchemeKind};
 use clearway_harness::Res;
 
 /// Shares of transactions at both partitions, in percent.

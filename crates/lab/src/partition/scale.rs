@@ -52,9 +52,7 @@ impl Case {
         config.load.keys_per_partition = (config.sessions + 1) * config.load.keys as u32;
         config.transactions = transactions;
         config.costs = fit.costs;
-        if self.variant.sessions_coordinate || !config.central {
-            (config.central, config.coordinators) = (false, config.sessions);
-        }
+        self.variant.coordinate(&mut config);
         config
     }
 }
