@@ -17,7 +17,9 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(60);
 /// Maximum message length; a longer message means that the server is broken.
 const MESSAGE_LIMIT: usize = 1 << 20;
-/// Minimum size of a read.
+/// Size of a read, more than an answer has. The buffer is on the stack: if every connection had its
+/// own, a thousand would not fit in the processor's caches, and the client would seem to be a slow
+/// server.
 const READ: usize = 4096;
 
 /// The answer to one statement or pipeline.
@@ -46,6 +48,17 @@ pub struct Session {
 struct Inbox {
     bytes: Vec<u8>,
     answer: Answer,
+}
+
+/// What a connection has received.
+#[derive(Debug, PartialEq, Eq)]
+enum Received {
+    /// A complete answer.
+    Answer(Answer),
+    /// A part of an answer. Nothing more is readable.
+    Part,
+    /// Nothing.
+    Nothing,
 }
 
 impl Session {
@@ -118,40 +131,53 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the answer if it is complete.
+    /// Returns the answer if it is complete. Call it once for each event.
     pub fn receive(&mut self) -> Res<Option<Answer>> {
-        self.inbox.receive(&mut self.stream).map_err(|e| format!("connection lost: {e}"))
+        match self.inbox.receive(&mut self.stream) {
+            Ok(Received::Answer(answer)) => Ok(Some(answer)),
+            Ok(Received::Part | Received::Nothing) => Ok(None),
+            Err(e) => Err(format!("connection lost: {e}")),
+        }
     }
 }
 
 impl Inbox {
     /// Waits for the complete answer; a server error is an error.
     fn wait(&mut self, from: &mut std::net::TcpStream) -> io::Result<()> {
-        let answer = self
-            .receive(from)?
-            .ok_or_else(|| io::Error::other(format!("no answer in {LIMIT:?}")))?;
+        let answer = loop {
+            match self.receive(from)? {
+                Received::Answer(answer) => break answer,
+                Received::Part => {}
+                Received::Nothing => {
+                    return Err(io::Error::other(format!("no answer in {LIMIT:?}")));
+                }
+            }
+        };
         match answer.error {
             Some((code, message)) => Err(io::Error::other(format!("{code}: {message}"))),
             None => Ok(()),
         }
     }
 
-    /// Reads until an answer is complete (its ReadyForQuery has arrived) or nothing is readable.
-    fn receive(&mut self, from: &mut impl Read) -> io::Result<Option<Answer>> {
+    /// Reads until an answer is complete (its ReadyForQuery has arrived) or nothing more is
+    /// readable. A read that does not fill its buffer has taken everything, and more bytes cause
+    /// another event. So an answer that fits costs one read.
+    fn receive(&mut self, from: &mut impl Read) -> io::Result<Received> {
+        let mut buffer = [0; READ];
         loop {
-            if let Some(answer) = self.take()? {
-                return Ok(Some(answer));
-            }
-            let end = self.bytes.len();
-            self.bytes.resize(end + READ, 0);
-            let read = from.read(&mut self.bytes[end..]);
-            self.bytes.truncate(end + *read.as_ref().unwrap_or(&0));
-            match read {
+            let read = match from.read(&mut buffer) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(_) => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(None),
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Ok(read) => read,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(Received::Nothing),
+                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
                 Err(e) => return Err(e),
+            };
+            self.bytes.extend_from_slice(&buffer[..read]);
+            if let Some(answer) = self.take()? {
+                return Ok(Received::Answer(answer));
+            }
+            if read < READ {
+                return Ok(Received::Part);
             }
         }
     }
@@ -197,19 +223,36 @@ fn first_value(row: &[u8]) -> Option<i64> {
 mod tests {
     use super::*;
 
-    /// Returns its data in pieces, with `WouldBlock` between them.
-    struct Pieces<'a>(Vec<&'a [u8]>);
+    /// Returns its data in pieces, and counts the reads.
+    struct Pieces<'a> {
+        left: Vec<&'a [u8]>,
+        reads: usize,
+    }
+
+    impl<'a> Pieces<'a> {
+        fn new(pieces: &[&'a [u8]]) -> Self {
+            Self { left: pieces.to_vec(), reads: 0 }
+        }
+    }
 
     impl Read for Pieces<'_> {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-            match self.0.first_mut() {
-                None => Err(ErrorKind::WouldBlock.into()),
-                Some([]) => {
-                    self.0.remove(0);
-                    Err(ErrorKind::WouldBlock.into())
-                }
-                Some(piece) => piece.read(buffer),
+            self.reads += 1;
+            let Some(piece) = self.left.first_mut() else {
+                return Err(ErrorKind::WouldBlock.into());
+            };
+            let read = piece.read(buffer)?;
+            if piece.is_empty() {
+                self.left.remove(0);
             }
+            Ok(read)
+        }
+    }
+
+    fn answer(received: Received) -> Answer {
+        match received {
+            Received::Answer(answer) => answer,
+            other => panic!("{other:?}"),
         }
     }
 
@@ -221,11 +264,27 @@ mod tests {
         let bytes = [ROW, READY].concat();
         for cut in 1..bytes.len() {
             let mut inbox = Inbox::default();
-            let mut from = Pieces(vec![&bytes[..cut], &bytes[cut..]]);
-            assert_eq!(inbox.receive(&mut from).unwrap(), None, "cut at {cut}");
+            let mut from = Pieces::new(&[&bytes[..cut], &bytes[cut..]]);
+            assert_eq!(inbox.receive(&mut from).unwrap(), Received::Part, "cut at {cut}");
             let want = Answer { value: Some(42), error: None, in_block: true };
-            assert_eq!(inbox.receive(&mut from).unwrap(), Some(want), "cut at {cut}");
+            assert_eq!(answer(inbox.receive(&mut from).unwrap()), want, "cut at {cut}");
+            assert_eq!(from.reads, 2, "an answer in two pieces, cut at {cut}");
+            assert_eq!(inbox.receive(&mut from).unwrap(), Received::Nothing, "cut at {cut}");
         }
+    }
+
+    #[test]
+    fn answers_may_fill_the_buffer() {
+        let field = 2 * READ - READY.len() - 11;
+        let mut bytes = vec![b'D'];
+        bytes.extend((field as u32 + 10).to_be_bytes());
+        bytes.extend([0, 1]);
+        bytes.extend((field as u32).to_be_bytes());
+        bytes.resize(2 * READ - READY.len(), b'7');
+        bytes.extend(READY);
+        let mut from = Pieces::new(&[&bytes]);
+        let got = answer(Inbox::default().receive(&mut from).unwrap());
+        assert_eq!((got.in_block, from.reads), (true, 2));
     }
 
     #[test]
@@ -233,17 +292,17 @@ mod tests {
         let bytes =
             [b"E\0\0\0\x10C40001\0Mno\0\0".as_slice(), b"Z\0\0\0\x05E", b"Z\0\0\0\x05I"].concat();
         let mut inbox = Inbox::default();
-        let mut from = Pieces(vec![&bytes[..bytes.len() - 6], &bytes[bytes.len() - 6..]]);
-        let failed = inbox.receive(&mut from).unwrap().unwrap();
+        let mut from = Pieces::new(&[&bytes[..bytes.len() - 6], &bytes[bytes.len() - 6..]]);
+        let failed = answer(inbox.receive(&mut from).unwrap());
         assert_eq!((failed.error, failed.in_block), (Some(("40001".into(), "no".into())), true));
-        assert_eq!(inbox.receive(&mut from).unwrap(), None);
-        assert_eq!(inbox.receive(&mut from).unwrap(), Some(Answer::default()));
+        assert_eq!(answer(inbox.receive(&mut from).unwrap()), Answer::default());
     }
 
     #[test]
     fn malformed_messages_are_errors() {
-        assert!(Inbox::default().receive(&mut Pieces(vec![b"Z\0\0\0\x03"])).is_err());
-        assert!(Inbox::default().receive(&mut Pieces(vec![b"Z\xff\0\0\0"])).is_err());
+        for malformed in [b"Z\0\0\0\x03", b"Z\xff\0\0\0"] {
+            assert!(Inbox::default().receive(&mut Pieces::new(&[malformed])).is_err());
+        }
         assert!(Inbox::default().receive(&mut io::empty()).is_err(), "the connection is closed");
     }
 }
