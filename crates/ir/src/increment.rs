@@ -92,17 +92,16 @@ fn narrow(e: &Expr, table: &TableDef, set: &[(usize, Expr)], all: &mut [Bounds])
 
 /// Returns the column if the expression is an integer column, or one in a wider integer type.
 fn widened(e: &Expr, table: &TableDef) -> Option<usize> {
-    let bounds = |column: &usize| Bounds::of(table.columns.get(*column)?.ty);
-    match e {
-        Expr::Column(column) => bounds(column).map(|_| *column),
-        Expr::Cast { expr, to, .. } => match (&**expr, Bounds::of(*to)?) {
-            (Expr::Column(column), to) => {
-                bounds(column).filter(|from| to.low <= from.low).map(|_| *column)
-            }
-            _ => None,
+    let ty = |column: usize| Some(table.columns.get(column)?.ty);
+    let (column, to) = match e {
+        Expr::Column(column) => (*column, ty(*column)?),
+        Expr::Cast { expr, to, .. } => match **expr {
+            Expr::Column(column) => (column, *to),
+            _ => return None,
         },
-        _ => None,
-    }
+        _ => return None,
+    };
+    widens(ty(column)?, to).then_some(column)
 }
 
 /// Returns the value of an integer expression without columns.
@@ -133,31 +132,38 @@ fn is_integer(ty: SqlType) -> bool {
     Bounds::of(ty).is_some()
 }
 
-/// Returns true if the expression is the column plus or minus something that needs no row. The
-/// column may be widened for that, and the sum cast back to the column's type.
+/// Returns true if both are integers, and the second has every value of the first.
+fn widens(from: SqlType, to: SqlType) -> bool {
+    Bounds::of(from).zip(Bounds::of(to)).is_some_and(|(from, to)| to.low <= from.low)
+}
+
+/// Returns true if the expression is the column, of type `ty`, plus or minus something that needs
+/// no row. The column may be widened for that, and the sum cast back to the column's type.
 fn adds_to(e: &Expr, column: usize, ty: SqlType) -> bool {
     match e {
-        Expr::Cast { expr, to, explicit: false } if *to == ty => is_sum(expr, column),
-        e => is_sum(e, column),
+        Expr::Cast { expr, to, explicit: false } if *to == ty => is_sum(expr, column, ty),
+        e => is_sum(e, column, ty),
     }
 }
 
-fn is_sum(e: &Expr, column: usize) -> bool {
+fn is_sum(e: &Expr, column: usize, ty: SqlType) -> bool {
+    let is_column = |e| is_column(e, column, ty);
     match e {
         Expr::Binary(BinaryOp::Add, a, b) => {
-            is_column(a, column) && !has_column(b) || is_column(b, column) && !has_column(a)
+            is_column(a) && !has_column(b) || is_column(b) && !has_column(a)
         }
-        Expr::Binary(BinaryOp::Sub, a, b) => is_column(a, column) && !has_column(b),
+        Expr::Binary(BinaryOp::Sub, a, b) => is_column(a) && !has_column(b),
         _ => false,
     }
 }
 
-/// Returns true if the expression is the column as an integer. As a fractional number the sum would
-/// be rounded, by an amount that depends on the column.
-fn is_column(e: &Expr, column: usize) -> bool {
+/// Returns true if the expression is the column as an integer of its type or a wider one. As a
+/// fractional number the sum would be rounded, by an amount that depends on the column. In a
+/// narrower type the sum would be an error that depends on it.
+fn is_column(e: &Expr, column: usize, ty: SqlType) -> bool {
     match e {
         Expr::Column(c) => *c == column,
-        Expr::Cast { expr, to, .. } => is_integer(*to) && **expr == Expr::Column(column),
+        Expr::Cast { expr, to, .. } => widens(ty, *to) && **expr == Expr::Column(column),
         _ => false,
     }
 }

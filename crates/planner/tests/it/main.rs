@@ -1,5 +1,6 @@
 //! The planner's tests, text in and plan out, in one binary.
 
+mod additions;
 mod cache;
 mod checks;
 mod common;
