@@ -13,7 +13,8 @@
 //! 2. Nothing happens between the test and the change.
 //! 3. If the test or an expression fails, or the row has no integer to add to, the statement takes
 //!    the exclusive lock and becomes an ordinary UPDATE. It waits until the others have ended, and
-//!    its result is exact.
+//!    its result is exact. While it waits, it holds nothing on the row unless its transaction has
+//!    used the row before. Otherwise a holder that uses the row once more would deadlock with it.
 //! 4. The same applies unless transactions of its plan rarely read anything, or change the row in
 //!    another way, after the addition ([`super::learning`]). Before a read without locks,
 //!    increment locks are converted (`partition/increments.rs`).
@@ -118,6 +119,8 @@ impl Modify {
     ) -> Result<bool, Stop> {
         let table = &*access.table;
         let (tree, row) = (table.tree, Target::Key(table.tree, key));
+        // After a wait for the lock the transaction holds it, and the statement comes here again.
+        self.first |= cx.locks.holds_nothing_on(cx.txn, tree, key);
         if !cx.lock_add(access, key)? {
             return Ok(false);
         }
@@ -137,7 +140,15 @@ impl Modify {
         })?;
         match done {
             Incremented::Missing => {}
-            Incremented::Refused => return Ok(false),
+            Incremented::Refused => {
+                if self.first {
+                    cx.locks.release_increment(cx.txn, tree, key);
+                } else {
+                    // Two such transactions deadlock.
+                    cx.uses(tree, key, Mode::NoKeyExclusive);
+                }
+                return Ok(false);
+            }
             Incremented::Done(_) => {
                 cx.locks.widen(tree, key, own);
                 out.count += 1;

@@ -29,6 +29,8 @@ pub(super) struct Modify {
     new: Vec<u8>,
     /// Whether the statement, which only adds, must change the row under the exclusive lock.
     exclusive: bool,
+    /// Whether the transaction held nothing on the row before this statement, which only adds.
+    pub(super) first: bool,
 }
 
 /// The parts of the program.

@@ -96,6 +96,26 @@ impl LockTable {
         }
     }
 
+    /// Returns true if the transaction holds nothing on the key, unless a lock on a range or the
+    /// table covers it.
+    pub(crate) fn holds_nothing_on(&self, txn: TxnId, tree: TreeId, key: &[u8]) -> bool {
+        self.holders(tree, key).and_then(|holders| holders.mode_of(txn)).is_none()
+    }
+
+    /// Releases a key that the transaction holds in [`Mode::Increment`]. It must have added nothing
+    /// to the row, and have held nothing on the key before.
+    pub(crate) fn release_increment(&mut self, txn: TxnId, tree: TreeId, key: &[u8]) {
+        let held = self.holders(tree, key).and_then(|holders| holders.mode_of(txn));
+        let Some(owner) = self.owners.get_mut(&txn).filter(|_| held == Some(Mode::Increment))
+        else {
+            return;
+        };
+        let (key, watched) = ((tree, Arc::from(key)), owner.watched.clone());
+        owner.keys.remove(&key);
+        self.in_scope(ScopeId::Tree(tree), |scope| scope.release_key(txn, &key.1));
+        self.serve_all(txn, &watched);
+    }
+
     /// Returns the keys that the transaction holds in [`Mode::Increment`]. A lock on a range or the
     /// table may cover them in a stronger mode.
     pub(crate) fn increments_of(&self, txn: TxnId) -> Vec<(TreeId, Arc<[u8]>)> {

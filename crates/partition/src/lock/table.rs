@@ -298,7 +298,7 @@ impl LockTable {
 
     /// Changes a scope. A scope that becomes empty is kept for the next transaction unless there
     /// are more than [`KEPT`].
-    fn in_scope(&mut self, id: ScopeId, change: impl FnOnce(&mut Scope)) {
+    pub(super) fn in_scope(&mut self, id: ScopeId, change: impl FnOnce(&mut Scope)) {
         let Some(scope) = self.scopes.get_mut(&id) else { return };
         change(scope);
         if scope.is_empty() {

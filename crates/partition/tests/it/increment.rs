@@ -358,6 +358,36 @@ pub fn additions_near_the_bound_wait_and_are_exact() {
     assert_eq!(a(&mut d), Some(MAX - 7 - MAX / 4));
 }
 
+/// A transaction whose first addition to a row waits for the others holds nothing on the row. So
+/// the others may use it once more.
+#[test]
+fn refused_newcomers_do_not_deadlock_with_the_holders() {
+    // Alone, and as one of two that got the lock when an exclusive one ended.
+    for after_a_wait in [false, true] {
+        let mut d = driver(&[(1, Some(MAX - 10), 1)]);
+        let (owner, first, second) = (d.txn(), d.txn(), d.txn());
+        let blocker =
+            after_a_wait.then(|| d.send(owner, share(Find::Point(1)).statement(&table())));
+        let adds = d.send(first, bump(8).statement(&table()));
+        let waits = d.send(second, bump(5).statement(&table()));
+        if let Some(blocker) = blocker {
+            assert_eq!((d.take(adds), d.take(waits)), (None, None));
+            d.take(blocker).expect("it does not wait").expect("a row");
+            abort(&mut d, owner);
+        }
+        assert_eq!(d.take(adds).expect("it adds").expect("there is room").count, 1);
+        assert_eq!((d.take(waits), d.blockers_of(second)), (None, &[first][..]));
+        let read = d.send(first, share(Find::Point(1)).statement(&table()));
+        let row = d.take(read).expect("it does not wait").expect("a row");
+        assert_eq!((rows_of(&row), d.deadlocks), (vec![(1, Some(MAX - 2), 1)], 0));
+        commit(&mut d, first);
+        let answer = d.take(waits).expect("its turn");
+        assert_eq!(state_of(&answer), Some(SqlState::OUT_OF_RANGE));
+        abort(&mut d, second);
+        assert!(d.nothing_pending() && d.partition.active() == 0);
+    }
+}
+
 /// One-shots add while transactions are open, and one-shots that do anything else wait.
 #[test]
 fn one_shots_add_concurrently_with_transactions() {

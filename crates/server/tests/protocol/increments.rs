@@ -50,6 +50,38 @@ fn answer(c: &mut Raw) -> Vec<String> {
 }
 
 #[test]
+fn integers_of_each_width_are_shared_up_to_their_bounds() {
+    for (ty, most) in [("int2", i16::MAX.into()), ("int4", i32::MAX.into()), ("int8", i64::MAX)] {
+        let server = Fixture::new(&format!("increments-{ty}"));
+        let mut asker = server.connect();
+        asker.query(&format!("create table t (a int primary key, n {ty})"));
+        asker.query(&format!("insert into t values (1, {})", most - MANY as i64 - 8));
+        for _ in 0..MANY {
+            asker.query("begin");
+            asker.query(ADD);
+            asker.query("commit");
+        }
+        // The sum has casts if the column is no int4.
+        let learned = "select read_lock from clearway.plans where plan like 'UPDATE t SET n = %'";
+        assert_eq!(asker.column(learned), ["increment"], "{ty}");
+        let add = |n: i32| ADD.replace("n + 1", &format!("n + {n}"));
+        let (mut one, mut two) = (server.connect(), server.connect());
+        for c in [&mut one, &mut two] {
+            c.query("begin");
+            assert_eq!(c.query(&add(3))[0].text(), "UPDATE 1", "{ty}");
+        }
+        let mut three = server.connect();
+        three.query("begin");
+        three.send(&query(&add(3)));
+        waits(&mut asker, &three);
+        one.query("commit");
+        two.query("commit");
+        assert_eq!(answer(&mut three), ["22003"], "{ty}");
+        assert_eq!(asker.column("select n from t where a = 1"), [(most - 2).to_string()], "{ty}");
+    }
+}
+
+#[test]
 fn first_additions_of_a_plan_wait_for_each_other() {
     let server = Fixture::new("increments-first");
     let mut asker = set_up(&server);
@@ -134,6 +166,43 @@ fn two_readers_after_additions_deadlock_and_are_learned() {
         one.query(ADD);
         one.query("select count(*) from seat");
         one.query("commit");
+    }
+    assert_eq!(asker.column(LEARNED), ["exclusive"]);
+}
+
+#[test]
+fn second_additions_beyond_a_bound_deadlock_and_are_learned() {
+    let server = Fixture::new("increments-bound");
+    let mut asker = server.connect();
+    asker.query(&format!("create table t (a int primary key, n int check (n <= {MANY} + 10))"));
+    asker.query("insert into t values (1, 0)");
+    for _ in 0..MANY {
+        asker.query("begin");
+        asker.query(ADD);
+        asker.query("commit");
+    }
+    assert_eq!(asker.column(LEARNED), ["increment"]);
+    let add = |n: i32| ADD.replace("n + 1", &format!("n + {n}"));
+    let (mut one, mut two) = (server.connect(), server.connect());
+    for c in [&mut one, &mut two] {
+        c.query("begin");
+        assert_eq!(c.query(&add(4))[0].text(), "UPDATE 1");
+    }
+    one.send(&query(&add(4)));
+    waits(&mut asker, &one);
+    two.send(&query(&add(4)));
+    let found = [answer(&mut one), answer(&mut two)].concat();
+    assert_eq!(found, ["40P01"]);
+    for c in [&mut one, &mut two] {
+        c.query("rollback");
+    }
+    // Such blocks are learned: what it has subtracted may come back, so the addition is refused at
+    // first.
+    for _ in 0..32 {
+        one.query("begin");
+        one.query(&add(-5));
+        assert_eq!(one.query(&add(14))[0].text(), "UPDATE 1");
+        one.query("rollback");
     }
     assert_eq!(asker.column(LEARNED), ["exclusive"]);
 }
