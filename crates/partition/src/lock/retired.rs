@@ -307,3 +307,21 @@ impl LockTable {
         }
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_stay_warm_and_cold_for_a_while() {
+        let (mut heat, tree, key) = (Heat::default(), TreeId(1), b"key".as_slice());
+        assert!(!heat.is_warm(tree, key), "nobody has waited");
+        heat.warm(tree, key);
+        assert!((0..WARM).all(|_| heat.is_warm(tree, key)));
+        assert!(!heat.is_warm(tree, key), "no further wait");
+        heat.warm(tree, key);
+        heat.cool(tree, key);
+        assert!((0..COLD).all(|_| !heat.is_warm(tree, key)), "retiring was harmful");
+        assert!(heat.is_warm(tree, key), "it is tried again");
+    }
+}

@@ -8,6 +8,23 @@ use crate::units::{D, abort};
 use clearway_partition::{Body, Failure};
 use clearway_types::{SqlError, SqlState, TxnId};
 
+/// Invariant 3 of `lock/retired.rs`: the chain of one row is bounded, by less than a cascade is.
+#[test]
+fn chains_are_bounded() {
+    const CHAIN: usize = 64;
+    let mut d = driver(None);
+    let [first, others @ ..] = chain(&mut d, [1; CHAIN]);
+    let newcomer = d.txn();
+    let waits = d.send(newcomer, bump(1, 1));
+    assert_eq!((d.take(waits), d.waiting()), (None, 1));
+    commit(&mut d, first);
+    let reply = d.take(waits).expect("its turn").expect("a change");
+    assert!(reply.behind.is_some(), "it goes behind the others");
+    others.into_iter().chain([newcomer]).for_each(|txn| commit(&mut d, txn));
+    assert_eq!(a(&mut d, 1), Some(100 + CHAIN as i32 + 1));
+    assert!(d.nothing_pending() && d.partition.active() == 0);
+}
+
 /// Invariant 3 of `lock/retired.rs`: the chains of three rows together are bounded. So is a
 /// cascade: each transaction is behind `root`.
 #[test]
