@@ -101,6 +101,36 @@ pub fn unused(partition: u16, nth: usize) -> i32 {
     (1000..).filter(here).nth(nth).unwrap()
 }
 
+/// The second statement is undone at a partition that it has been granted and has not used yet,
+/// while it still requests another.
+#[test]
+fn aborts_reach_statements_that_request_partitions() {
+    let mut s = Scene::new();
+    let [a, b, c, d, e, f] =
+        [(0, 0), (2, 0), (0, 1), (1, 0), (0, 2), (1, 1)].map(|(at, nth)| unused(at, nth));
+    s.starts_inserting(0, &[a, b]);
+    let engine = s.engine.clone();
+    engine.while_busy(PartitionId(1), || {
+        s.starts_inserting(1, &[c, d]);
+        s.cancels(0);
+        s.starts_inserting(2, &[e, f]);
+    });
+    for _ in 0..1000 {
+        for worker in 1..3 {
+            s.workers[worker].port.poll(&mut Vec::new());
+            if s.workers[worker].client().is_running() {
+                let step = s.workers[worker].resume();
+                assert!(!matches!(step, Step::Done(Err(_)) | Step::Replan), "{step:?}");
+            }
+        }
+        std::thread::yield_now();
+    }
+    let runs = [1, 2].map(|worker| s.workers[worker].client().is_running());
+    assert_eq!(runs, [false; 2], "they wait for each other");
+    assert_eq!([c, d, e, f].map(|id| s.balance(id)), [Some(1); 4]);
+    s.close();
+}
+
 #[test]
 fn statements_commit_after_those_they_are_behind() {
     let mut s = Scene::new();

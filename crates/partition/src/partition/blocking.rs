@@ -16,7 +16,8 @@
 //!
 //! The line is not an edge of the waits-for graph, because a blocker never waits for a transaction
 //! that could be in this line. The coordinator blocks partitions in order, all or none, and a
-//! transaction that stalls anywhere releases all of them.
+//! transaction that stalls anywhere releases all of them. One that was undone here has lost this
+//! partition and may still have others, so its calls are refused instead of waiting in line.
 //!
 //! Source: Jones, Abadi, Madden, SIGMOD 2010, section 4.1; the handling of page misses is our own.
 

@@ -201,6 +201,9 @@ impl<T: Trees> Partition<T> {
         if blocking::may_wait(&message.body) {
             PARTITION.request();
             if self.blocking.stops(&message) {
+                if self.is_undone(message.txn) {
+                    return self.reply(message.origin, Err(Failure::Undone), out);
+                }
                 return self.wait_in_line(message, out);
             }
             if !self.blocking.quiet.is_empty() && self.waits_behind_quiet(&message.body) {

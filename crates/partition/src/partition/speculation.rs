@@ -194,7 +194,9 @@ impl<T: Trees> Partition<T> {
     /// Adds a multi-partition transaction to the chain.
     pub(super) fn block_behind(&mut self, id: TxnId, origin: FragmentOrigin, out: &mut Outbox) {
         self.join(id, None, Kind::Multi { finished: false });
-        self.txns.entry(id).or_insert_with(|| Box::new(Txn::of_one_shot(id))).short = true;
+        let txn = self.txns.entry(id).or_insert_with(|| Box::new(Txn::of_one_shot(id)));
+        // It may be undone before its first statement arrives.
+        (txn.short, txn.origin) = (true, origin);
         self.reply(origin, Ok(Reply { count: 1, ..Reply::default() }), out);
     }
 
@@ -525,6 +527,12 @@ impl<T: Trees> Partition<T> {
         if self.discard_behind(id, out).is_ok() {
             drop(self.discard_last(None, out));
         }
+    }
+
+    /// Returns true if the transaction was undone here and has not ended yet.
+    #[cold]
+    pub(super) fn is_undone(&self, id: TxnId) -> bool {
+        self.txns.get(&id).is_some_and(|txn| txn.doomed)
     }
 
     /// Tells a multi-partition member that it is undone.

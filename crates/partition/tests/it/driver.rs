@@ -184,7 +184,7 @@ impl<T: Paged> Driver<T> {
             self.owed.insert(seq);
         }
         let mut out = Vec::new();
-        let origin = FragmentOrigin { worker: 0, session: 0, seq };
+        let origin = FragmentOrigin { worker: 0, session: txn.0 as u32, seq };
         self.partition.on_message(Message { txn, stake: Stake::Rows(0), origin, body }, &mut out);
         let mut victims = Vec::new();
         for o in out {
@@ -200,7 +200,10 @@ impl<T: Paged> Driver<T> {
                     self.suspended.push((txn, wants));
                 }
                 Out::Stalled { .. } => self.stalls += 1,
-                Out::Undone { txn, .. } => self.undone.push(txn),
+                Out::Undone { to, txn } => {
+                    assert_eq!(to.session, txn.0 as u32, "the notice reaches its session");
+                    self.undone.push(txn);
+                }
                 Out::ReadLog { txn, read, .. } => {
                     read.run();
                     self.log_reads += 1;

@@ -189,6 +189,25 @@ fn aborts_undo_multi_partition_transactions_behind() {
     assert!(is_idle(&mut d));
 }
 
+/// A transaction that was undone here may have other partitions to itself. So it must not wait for
+/// those that have this one now: they could wait for it there.
+#[test]
+fn calls_of_undone_transactions_do_not_wait_in_line() {
+    let mut d = under(Speculative, 10);
+    let first = finished(&mut d, &add(1));
+    let asked = granted(&mut d);
+    let next = d.txn();
+    let waits = d.send(next, ALONE);
+    assert!(!is_answered(&d, waits), "the second has not used the partition yet");
+    abort(&mut d, first);
+    assert_eq!(d.undone, [asked]);
+    assert_eq!(d.take(waits).unwrap().unwrap().count, 1);
+    let late = d.send(asked, add(1).statement(&table()));
+    assert_eq!(d.take(late), Some(Err(Failure::Undone)));
+    [asked, next].into_iter().for_each(|txn| abort(&mut d, txn));
+    assert!(is_idle(&mut d));
+}
+
 /// An abort in the middle leaves those before it.
 #[test]
 fn members_before_an_aborted_one_stay() {
