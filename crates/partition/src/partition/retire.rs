@@ -94,7 +94,14 @@ impl<T: Trees> Partition<T> {
             Failure::Sql(error) => {
                 matches!(
                     error.state(),
-                    SqlState::QUERY_CANCELED | SqlState::DEADLOCK | SqlState::SERIALIZATION_FAILURE
+                    SqlState::DEADLOCK
+                        | SqlState::SERIALIZATION_FAILURE
+                        // Cancellations: by the user or a time-out, of a wait for a lock, because
+                        // the server stops, and because the client has gone.
+                        | SqlState::QUERY_CANCELED
+                        | SqlState::LOCK_NOT_AVAILABLE
+                        | SqlState::ADMIN_SHUTDOWN
+                        | SqlState::CONNECTION_FAILURE
                 )
             }
             Failure::StalePlan | Failure::NeedsSnapshot | Failure::Undone => true,

@@ -10,7 +10,7 @@ use clearway_env::{Entropy, SeededEntropy};
 use clearway_ir::TableDef;
 use clearway_ir::program::Env;
 use clearway_partition::{Batch, Body, COMMITTED, Limits, Partition};
-use clearway_types::{SqlState, TxnId};
+use clearway_types::{SqlError, SqlState, TxnId};
 use std::sync::Arc;
 
 pub const CASCADED: Option<SqlState> = Some(SqlState::SERIALIZATION_FAILURE);
@@ -196,6 +196,29 @@ fn errors_wait_for_transactions_ahead() {
         };
         assert_eq!(state_of(&d.take(answer).expect("a reply")), expected);
         abort(&mut d, second);
+        assert!(d.nothing_pending() && d.partition.active() == 0);
+    }
+}
+
+/// A cancelled statement does not wait for the client of the transaction ahead.
+#[test]
+fn cancellations_do_not_wait_for_transactions_ahead() {
+    for state in [
+        SqlState::QUERY_CANCELED,
+        SqlState::LOCK_NOT_AVAILABLE,
+        SqlState::ADMIN_SHUTDOWN,
+        SqlState::CONNECTION_FAILURE,
+    ] {
+        let mut d = driver(None);
+        let third = d.txn();
+        d.call(third, bump(2, 1)).expect("a change");
+        let [first, second] = chain(&mut d, [1, 10]);
+        let waits = d.send(second, bump(2, 1));
+        assert_eq!(d.take(waits), None);
+        d.send(second, Body::Cancel(SqlError::new(state, "enough")));
+        assert_eq!(state_of(&d.take(waits).expect("an end")), Some(state));
+        [second, first, third].into_iter().for_each(|txn| abort(&mut d, txn));
+        assert_eq!([1, 2].map(|id| a(&mut d, id)), [Some(100); 2], "{state:?}");
         assert!(d.nothing_pending() && d.partition.active() == 0);
     }
 }
