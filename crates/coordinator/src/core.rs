@@ -332,9 +332,13 @@ impl Core {
         if shows_data(error.state()) { wait } else { Lsn(0) }
     }
 
-    /// See [`clearway_partition::Out::Stalled`]. Noted until the task checks for replies.
-    pub(crate) fn stall(&self) {
-        self.stalled.set(true);
+    /// See [`clearway_partition::Out::Stalled`]. Noted until the task checks for replies. A notice
+    /// about an answered call is late, and may belong to an earlier transaction.
+    pub(crate) fn stall(&self, seq: u32) {
+        let calls = self.calls.borrow();
+        if calls.iter().any(|call| call.seq == seq && call.answer.is_none()) {
+            self.stalled.set(true);
+        }
     }
 
     /// Like [`Core::try_reply`], for a call whose answer reveals nothing: the end of a transaction.

@@ -388,7 +388,7 @@ impl PortInner {
 
     fn stall(&self, to: FragmentOrigin) {
         if let Some(core) = self.clients.borrow().get(&to.session) {
-            core.stall();
+            core.stall(to.seq);
             self.list_unless_sending(core, to.session);
         }
     }
