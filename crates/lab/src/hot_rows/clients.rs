@@ -1,5 +1,8 @@
-//! Many clients on one thread. Each sends its next statement when the previous one has been
+//! Many clients on few threads. Each client sends its next statement when the previous one has been
 //! answered.
+//!
+//! The clients share the cores with the server. One thread for every four cores leaves the server
+//! most of a small machine, and is not the limit on a large one.
 //!
 //! A transaction that fails with a retryable error (40001, 40P01) is repeated with the same
 //! parameters. Its latency is from its first statement to its commit. At the end of a run every
@@ -11,12 +14,16 @@ use clearway_harness::{Endpoint, Res};
 use clearway_testkit::Rng;
 use mio::{Events, Poll, Token};
 use std::io::ErrorKind;
+use std::sync::Barrier;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Retryable errors: serialization failure and deadlock.
 const RETRIED: [&str; 2] = ["40001", "40P01"];
 /// Maximum time without any answer.
 const SILENCE: Duration = Duration::from_secs(60);
+/// Cores for each thread of clients.
+const CORES_PER_THREAD: usize = 4;
 
 /// End condition of a run.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +43,8 @@ pub struct Load {
     pub scale: u32,
     /// Connections.
     pub clients: u32,
+    /// Threads that drive them; no more than there are clients.
+    pub threads: usize,
     /// Seed of the clients' random choices.
     pub seed: u64,
     /// When it ends.
@@ -43,7 +52,7 @@ pub struct Load {
 }
 
 /// Result of a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Report {
     /// All committed transactions, including those after the end.
     pub committed: u64,
@@ -86,52 +95,108 @@ struct Running {
     values: Vec<i64>,
 }
 
+/// Clients that one thread drives.
+struct Crowd {
+    poll: Poll,
+    clients: Vec<Client>,
+    load: Load,
+}
+
+/// Returns the number of threads for the clients on this machine.
+pub fn threads_here() -> usize {
+    (thread::available_parallelism().map_or(1, usize::from) / CORES_PER_THREAD).max(1)
+}
+
 /// Runs the load.
 pub fn run(endpoint: &Endpoint, load: Load) -> Res<Report> {
+    let crowds = crowds(endpoint, load)?;
+    let start = Barrier::new(crowds.len());
+    let reports: Vec<Res<Report>> = thread::scope(|scope| {
+        let running: Vec<_> =
+            crowds.into_iter().map(|crowd| scope.spawn(|| crowd.run(&start))).collect();
+        let died = |_| Err("a thread of clients has panicked".into());
+        running.into_iter().map(|thread| thread.join().unwrap_or_else(died)).collect()
+    });
+    let mut whole = Report::default();
+    for report in reports {
+        whole.add(report?);
+    }
+    whole.latencies_us.sort_unstable();
+    Ok(whole)
+}
+
+/// Connects all clients, and deals them out to the threads.
+fn crowds(endpoint: &Endpoint, load: Load) -> Res<Vec<Crowd>> {
     let work = load.work;
     let mut statements: Vec<&str> = work.statements().iter().map(|s| s.sql).collect();
     statements.push("ROLLBACK");
-    let mut poll = Poll::new().map_err(|e| e.to_string())?;
+    let threads = load.threads.clamp(1, load.clients.max(1) as usize);
+    let until = match load.until {
+        Until::Committed(limit) => Until::Committed(limit.div_ceil(threads as u64)),
+        elapsed @ Until::Elapsed(_) => elapsed,
+    };
+    let crowd = |_| -> Res<Crowd> {
+        let poll = Poll::new().map_err(|e| e.to_string())?;
+        Ok(Crowd { poll, clients: Vec::new(), load: Load { until, ..load } })
+    };
+    let mut crowds = (0..threads).map(crowd).collect::<Res<Vec<Crowd>>>()?;
     let mut seeds = Rng::new(load.seed);
-    let mut all = Vec::new();
     for number in 0..load.clients as usize {
+        let Crowd { poll, clients, .. } = &mut crowds[number % threads];
         let mut session = Session::open(endpoint, &statements)?;
-        session.register(poll.registry(), Token(number))?;
+        session.register(poll.registry(), Token(clients.len()))?;
         let mut rng = Rng::new(seeds.next_u64());
         let draw = work.draw(&mut rng, load.scale);
-        all.push(Client { session, rng, draw, read: 0, begun: Instant::now(), state: State::Done });
+        let begun = Instant::now();
+        clients.push(Client { session, rng, draw, read: 0, begun, state: State::Done });
     }
-    let began = Instant::now();
-    let report =
-        Report { committed: 0, retried: 0, took: Duration::ZERO, latencies_us: Vec::new() };
-    let mut running =
-        Running { load, began, report, over: false, active: all.len(), values: Vec::new() };
-    for client in &mut all {
-        client.begun = began;
-        running.send(client, 0)?;
-    }
-    let mut events = Events::with_capacity(1024);
-    while running.active > 0 {
-        match poll.poll(&mut events, Some(SILENCE)) {
-            Err(e) if e.kind() == ErrorKind::Interrupted => continue,
-            result => result.map_err(|e| e.to_string())?,
+    Ok(crowds)
+}
+
+impl Crowd {
+    /// Runs the load as soon as all crowds are ready.
+    fn run(self, start: &Barrier) -> Res<Report> {
+        let Self { mut poll, mut clients, load } = self;
+        start.wait();
+        let began = Instant::now();
+        let (active, report) = (clients.len(), Report::default());
+        let mut running = Running { load, began, report, over: false, active, values: Vec::new() };
+        for client in &mut clients {
+            client.begun = began;
+            running.send(client, 0)?;
         }
-        if events.is_empty() {
-            return Err(format!("{}: nothing was answered in {SILENCE:?}", work.name()));
-        }
-        for event in &events {
-            let client = &mut all[event.token().0];
-            client.session.flush()?;
-            // A client has at most one answer to come, so it needs no second look.
-            if client.state != State::Done
-                && let Some(answer) = client.session.receive()?
-            {
-                running.advance(client, answer)?;
+        let mut events = Events::with_capacity(1024);
+        while running.active > 0 {
+            match poll.poll(&mut events, Some(SILENCE)) {
+                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                result => result.map_err(|e| e.to_string())?,
+            }
+            if events.is_empty() {
+                return Err(format!("{}: nothing was answered in {SILENCE:?}", load.work.name()));
+            }
+            for event in &events {
+                let client = &mut clients[event.token().0];
+                client.session.flush()?;
+                // A client has at most one answer to come, so it needs no second look.
+                if client.state != State::Done
+                    && let Some(answer) = client.session.receive()?
+                {
+                    running.advance(client, answer)?;
+                }
             }
         }
+        Ok(running.report)
     }
-    running.report.latencies_us.sort_unstable();
-    Ok(running.report)
+}
+
+impl Report {
+    /// Adds another thread's clients, which ran at the same time.
+    fn add(&mut self, other: Self) {
+        self.committed += other.committed;
+        self.retried += other.retried;
+        self.took = self.took.max(other.took);
+        self.latencies_us.extend(other.latencies_us);
+    }
 }
 
 impl Running {

@@ -41,6 +41,8 @@ const CLIENTS: [u32; 5] = [1, 16, 100, 500, 1000];
 /// Clients and transactions of a `--quick` run.
 const QUICK_CLIENTS: u32 = 20;
 const QUICK_TRANSACTIONS: u64 = 100;
+/// Threads of the clients in a `--quick` run, so that it checks that they add up.
+const QUICK_THREADS: usize = 2;
 /// Connections besides the clients, for checks.
 const MORE_CONNECTIONS: u32 = 20;
 const CLEARWAY: &str = "Clearway";
@@ -195,7 +197,10 @@ fn configuration(task: &Task, sizes: &Sizes) -> Configuration {
         ("transport", "TCP loopback".into()),
         (
             "clients",
-            "one thread on the same machine, by epoll; prepared statements, each sent after the previous answer".into(),
+            format!(
+                "{} thread(s) on the same machine, by epoll; prepared statements, each sent after the previous answer",
+                threads(task)
+            ),
         ),
         ("isolation", "SERIALIZABLE if the name says so, otherwise each server's default".into()),
         ("run length", length),
@@ -205,6 +210,10 @@ fn configuration(task: &Task, sizes: &Sizes) -> Configuration {
         settings.push(("serve arguments", task.options.serve_args.join(" ")));
     }
     settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+fn threads(task: &Task) -> usize {
+    if task.options.quick { QUICK_THREADS } else { clients::threads_here() }
 }
 
 /// Returns true if the contender runs with this number of clients. No bar needs a single mechanism.
@@ -240,7 +249,8 @@ fn measured(task: &Task, contenders: &[Contender], seeds: &[u64]) -> Res<Vec<Cas
                 let name = format!("{}, {}", Case::name(work, clients), contender.name);
                 progress.step(&format!("{name}, seed {seed}"));
                 let scale = contender.scale();
-                let load = Load { work, scale, clients: at_once, seed: *seed, until };
+                let (seed, threads) = (*seed, threads(task));
+                let load = Load { work, scale, clients: at_once, threads, seed, until };
                 samples[at].push(contender.run(load).map_err(|why| format!("{name}: {why}"))?);
             }
         }
