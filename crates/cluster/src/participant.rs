@@ -456,7 +456,11 @@ impl Participant {
                     effects.extend(call.map(|call| Effect::Stalled(to.session, call.txn)));
                 }
                 Out::Scheme { scheme, .. } => effects.push(Effect::Scheme(scheme)),
-                Out::Undone { to, txn } => effects.push(Effect::Undone(to.session, txn)),
+                Out::Undone { to, txn } => {
+                    let session = self.members.get(&txn).map(|member| member.session);
+                    assert!(session.is_none_or(|own| own == to.session), "{txn} hears of its undo");
+                    effects.push(Effect::Undone(to.session, txn));
+                }
                 Out::Yield { txn, .. } => {
                     self.yielded.push(txn);
                     effects.push(Effect::Yield(txn));
