@@ -18,14 +18,24 @@ fn set_up(server: &Fixture) -> Raw {
     c
 }
 
-/// Like [`set_up`], with a plan that has been seen not to read.
-fn shared(server: &Fixture) -> Raw {
-    let mut c = set_up(server);
+/// Runs blocks that add 1 to the row and do not read, until their plan shares the row.
+fn learn(c: &mut Raw) {
     for _ in 0..MANY {
         c.query("begin");
         c.query(ADD);
         c.query("commit");
     }
+}
+
+/// The statement [`ADD`] with another amount.
+fn add(n: i32) -> String {
+    ADD.replace("n + 1", &format!("n + {n}"))
+}
+
+/// Like [`set_up`], with a plan that has been seen not to read.
+fn shared(server: &Fixture) -> Raw {
+    let mut c = set_up(server);
+    learn(&mut c);
     assert_eq!(c.column(LEARNED), ["increment"]);
     c
 }
@@ -56,15 +66,10 @@ fn integers_of_each_width_are_shared_up_to_their_bounds() {
         let mut asker = server.connect();
         asker.query(&format!("create table t (a int primary key, n {ty})"));
         asker.query(&format!("insert into t values (1, {})", most - MANY as i64 - 8));
-        for _ in 0..MANY {
-            asker.query("begin");
-            asker.query(ADD);
-            asker.query("commit");
-        }
+        learn(&mut asker);
         // The sum has casts if the column is no int4.
         let learned = "select read_lock from clearway.plans where plan like 'UPDATE t SET n = %'";
         assert_eq!(asker.column(learned), ["increment"], "{ty}");
-        let add = |n: i32| ADD.replace("n + 1", &format!("n + {n}"));
         let (mut one, mut two) = (server.connect(), server.connect());
         for c in [&mut one, &mut two] {
             c.query("begin");
@@ -176,13 +181,8 @@ fn second_additions_beyond_a_bound_deadlock_and_are_learned() {
     let mut asker = server.connect();
     asker.query(&format!("create table t (a int primary key, n int check (n <= {MANY} + 10))"));
     asker.query("insert into t values (1, 0)");
-    for _ in 0..MANY {
-        asker.query("begin");
-        asker.query(ADD);
-        asker.query("commit");
-    }
+    learn(&mut asker);
     assert_eq!(asker.column(LEARNED), ["increment"]);
-    let add = |n: i32| ADD.replace("n + 1", &format!("n + {n}"));
     let (mut one, mut two) = (server.connect(), server.connect());
     for c in [&mut one, &mut two] {
         c.query("begin");
@@ -235,11 +235,7 @@ fn check_constraints_bound_shared_additions() {
     let mut asker = server.connect();
     asker.query("create table t (a int primary key, n int check (n >= 0))");
     asker.query("insert into t values (1, 0)");
-    for _ in 0..MANY {
-        asker.query("begin");
-        asker.query(ADD);
-        asker.query("commit");
-    }
+    learn(&mut asker);
     assert_eq!(asker.column(LEARNED), ["increment"]);
     let take = |n: usize| ADD.replace("n + 1", &format!("n - {n}"));
     for ends in ["commit", "rollback"] {
