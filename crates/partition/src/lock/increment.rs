@@ -56,7 +56,7 @@ impl LockTable {
 
     fn joined_at(&self, txn: TxnId, tree: TreeId, key: &[u8], mode: Mode) -> Mode {
         let Some(owner) = self.owners.get(&txn) else { return mode };
-        match (self.holders(tree, key).and_then(|holders| holders.mode_of(txn)), mode) {
+        match (self.held(txn, tree, key), mode) {
             (Some(Mode::Shared), Mode::Increment) | (Some(Mode::Increment), Mode::Shared) => {
                 Mode::NoKeyExclusive
             }
@@ -69,6 +69,11 @@ impl LockTable {
 
     fn holders(&self, tree: TreeId, key: &[u8]) -> Option<&Holders> {
         self.scopes.get(&ScopeId::Tree(tree))?.holders_of(key)
+    }
+
+    /// Returns the mode in which the transaction holds the key, unless it is packed.
+    fn held(&self, txn: TxnId, tree: TreeId, key: &[u8]) -> Option<Mode> {
+        self.holders(tree, key)?.mode_of(txn)
     }
 
     /// Returns how far a row's integers may be from their current values after the transactions
@@ -99,13 +104,13 @@ impl LockTable {
     /// Returns true if the transaction holds nothing on the key, unless a lock on a range or the
     /// table covers it.
     pub(crate) fn holds_nothing_on(&self, txn: TxnId, tree: TreeId, key: &[u8]) -> bool {
-        self.holders(tree, key).and_then(|holders| holders.mode_of(txn)).is_none()
+        self.held(txn, tree, key).is_none()
     }
 
     /// Releases a key that the transaction holds in [`Mode::Increment`]. It must have added nothing
     /// to the row, and have held nothing on the key before.
     pub(crate) fn release_increment(&mut self, txn: TxnId, tree: TreeId, key: &[u8]) {
-        let held = self.holders(tree, key).and_then(|holders| holders.mode_of(txn));
+        let held = self.held(txn, tree, key);
         let Some(owner) = self.owners.get_mut(&txn).filter(|_| held == Some(Mode::Increment))
         else {
             return;
@@ -120,8 +125,7 @@ impl LockTable {
     /// table may cover them in a stronger mode.
     pub(crate) fn increments_of(&self, txn: TxnId) -> Vec<(TreeId, Arc<[u8]>)> {
         let holds = |(tree, key): &&(TreeId, Arc<[u8]>)| {
-            let holders = self.holders(*tree, key);
-            holders.and_then(|holders| holders.mode_of(txn)) == Some(Mode::Increment)
+            self.held(txn, *tree, key) == Some(Mode::Increment)
         };
         let owner = self.owners.get(&txn);
         owner.into_iter().flat_map(|owner| owner.keys.iter()).filter(holds).cloned().collect()
