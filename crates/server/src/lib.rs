@@ -17,6 +17,7 @@ mod control;
 mod counters;
 mod doorbell;
 pub mod exit;
+mod group_commit;
 mod io;
 pub mod latches;
 mod latency;

@@ -8,6 +8,7 @@
 //!
 //! Locking: none of its own. A crash leaves nothing.
 
+use crate::group_commit::GroupCommit;
 use crate::io::Input;
 use crate::net::{Listener, Stream};
 use crate::plans::Plans;
@@ -58,7 +59,7 @@ pub struct Worker {
     /// Sessions whose replies wait for the log.
     awaiting: Vec<u32>,
     durable: Lsn,
-    wanted: Lsn,
+    group: GroupCommit,
     spare: Input,
     notes: Vec<Note>,
     events: Vec<Event>,
@@ -100,7 +101,7 @@ impl Worker {
             ready: Vec::new(),
             awaiting: Vec::new(),
             durable: engine.durable(),
-            wanted: Lsn(0),
+            group: GroupCommit::default(),
             spare: Input::default(),
             notes: Vec::new(),
             events: Vec::new(),
@@ -148,7 +149,9 @@ impl Worker {
             }
         }
         self.deadlines();
-        self.request_durable();
+        if let Some(lsn) = self.group.due(self.durable) {
+            self.port.want_durable(lsn);
+        }
         self.sleep(events);
         for event in events.iter() {
             match event.token() {
@@ -178,6 +181,13 @@ impl Worker {
     fn sleep(&mut self, events: &mut Events) {
         if !self.ready.is_empty() || self.port.has_work() || !self.rolls.is_empty() {
             return self.poll_events(events, Some(Duration::ZERO));
+        }
+        if self.group.gathers() {
+            self.poll_events(events, Some(Duration::ZERO));
+            if !events.is_empty() {
+                return;
+            }
+            self.request_durable();
         }
         if self.spin(events) {
             return;
@@ -322,7 +332,7 @@ impl Worker {
             self.busy += 1;
         }
         if let Some(lsn) = session.waits_for() {
-            self.wanted = self.wanted.max(lsn);
+            self.group.want(lsn);
             if !std::mem::replace(&mut session.schedule.awaits, true) {
                 self.awaiting.push(slot);
                 self.shared.counters(self.id).commits_waiting(self.awaiting.len());
@@ -336,11 +346,9 @@ impl Worker {
     }
 
     /// Requests durability for all waiting replies at once: one flush of the log serves the group.
-    /// Repeated each turn until it is granted, because the answer to an earlier request may replace
-    /// the answer to this one.
     fn request_durable(&mut self) {
-        if self.wanted > self.durable {
-            self.port.want_durable(self.wanted);
+        if let Some(lsn) = self.group.before_sleep(self.durable) {
+            self.port.want_durable(lsn);
         }
     }
 
