@@ -2,11 +2,11 @@
 //! value, and which operations access each key.
 
 use crate::graph::Builder;
-use crate::history::{History, OpKind, PackedOp};
+use crate::history::{History, ObjectKind, OpKind, PackedOp};
 use crate::internal::{self, Internal};
 use crate::report::{Anomaly, HistoryFinding, HistoryReport, Order};
 use crate::txn::{Key, TxnIndex, TxnOutcome};
-use crate::{lists, registers};
+use crate::{counters, lists, registers};
 use hashbrown::HashMap;
 
 /// Stands for no transaction.
@@ -58,6 +58,8 @@ pub fn resolve_unknown(history: &mut History) -> (Vec<bool>, Vec<Internal>) {
         for op in &history.ops[history.range(txn)] {
             match op.kind {
                 OpKind::Read => mark_seen(history, &mut pending, op.key, op.value),
+                OpKind::Sum => counters::amounts(op.value)
+                    .for_each(|value| mark_seen(history, &mut pending, op.key, value)),
                 OpKind::Divergent => history
                     .list(op)
                     .iter()
@@ -75,6 +77,8 @@ pub fn resolve_unknown(history: &mut History) -> (Vec<bool>, Vec<Internal>) {
             let PackedOp { key, kind, value } = history.ops[at];
             match kind {
                 OpKind::Read => mark_seen(history, &mut pending, key, value),
+                OpKind::Sum => counters::amounts(value)
+                    .for_each(|value| mark_seen(history, &mut pending, key, value)),
                 OpKind::Divergent => {
                     let list = history.divergent[value as usize].clone();
                     list.iter().for_each(|value| mark_seen(history, &mut pending, key, *value));
@@ -160,9 +164,15 @@ impl<'h> Facts<'h> {
     /// Adds the edges of all keys, and reports the findings that are not cycles.
     pub fn add_all(&self, builder: &mut Builder, report: &mut HistoryReport) {
         for (key, state) in self.history.keys.iter().enumerate() {
-            match state.is_list {
-                Some(true) => lists::Lists::new(self, key as u32).add(builder, report),
-                Some(false) => registers::Registers::new(self, key as u32).add(builder, report),
+            let key = key as u32;
+            match state.kind {
+                Some(ObjectKind::List) => lists::Lists::new(self, key).add(builder, report),
+                Some(ObjectKind::Register) => {
+                    registers::Registers::new(self, key).add(builder, report)
+                }
+                Some(ObjectKind::Counter) => {
+                    counters::Counters::new(self, key).add(builder, report)
+                }
                 None => {}
             }
         }

@@ -2,7 +2,7 @@
 
 use crate::cycles::{Cycle, Link};
 use crate::graph::{RW, RW_TIME, SESSION, TIME, WR, WW, WW_TIME};
-use crate::history::{History, OpKind, PackedOp};
+use crate::history::{History, ObjectKind, OpKind, PackedOp};
 use crate::report::{CycleStep, HistoryFinding, SHOWN_STEPS};
 use crate::txn::{TxnIndex, TxnOutcome};
 use std::fmt::Write;
@@ -36,6 +36,8 @@ impl History {
                 OpKind::Write => write!(text, " {name} := {};", op.value),
                 OpKind::Read => write!(text, " {name} is {};", op.value),
                 OpKind::ReadNothing => write!(text, " {name} is nothing;"),
+                OpKind::Add => write!(text, " {name} += {};", op.value),
+                OpKind::Sum => write!(text, " {name} is {};", op.value as i64),
             };
         }
         if ops.len() > SHOWN_OPS {
@@ -72,8 +74,11 @@ impl History {
             TIME => {
                 format!("{from} ended at {}, before {to} started at {}", ends.0.end, ends.1.start)
             }
-            _ if self.keys[link.key as usize].is_list == Some(true) => self.list_reason(link),
-            _ => self.register_reason(link),
+            _ => match self.keys[link.key as usize].kind {
+                Some(ObjectKind::List) => self.list_reason(link),
+                Some(ObjectKind::Counter) => self.counter_reason(link),
+                _ => self.register_reason(link),
+            },
         }
     }
 
@@ -148,6 +153,29 @@ impl History {
                 )
             }
             _ => String::new(),
+        }
+    }
+
+    fn counter_reason(&self, link: &Link) -> String {
+        let (from, to, name) =
+            (TxnIndex(link.from), TxnIndex(link.to), &self.keys[link.key as usize].name);
+        let is_seen = link.kind == WR;
+        let (adder, reader) = if is_seen { (link.from, link.to) } else { (link.to, link.from) };
+        let sums = self.on_key(reader, link.key).filter(|op| op.kind == OpKind::Sum);
+        let shown = sums.map(|op| op.value).find_map(|sum| {
+            let added = self.on_key(adder, link.key).filter(|op| op.kind == OpKind::Add);
+            let amount = added.map(|op| op.value).find(|v| (sum & v != 0) == is_seen)?;
+            Some((sum as i64, amount))
+        });
+        match (shown, is_seen) {
+            (Some((sum, amount)), true) => {
+                format!("{to} read {sum} from {name}, with the {amount} that {from} added")
+            }
+            (Some((sum, amount)), false) => {
+                format!("{from} read {sum} from {name}, without the {amount} that {to} added")
+            }
+            (None, true) => format!("{to} read what {from} added to {name}"),
+            (None, false) => format!("{from} read {name} before {to} added to it"),
         }
     }
 

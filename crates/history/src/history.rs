@@ -7,7 +7,7 @@
 //! 2. Lists read by transactions with an unknown outcome are stored as divergent until the check
 //!    knows that they committed. What such a transaction read may never have been committed, and
 //!    must not influence the order.
-//! 3. A value is written to a key once in the whole history.
+//! 3. A value is written or added to a key once in the whole history.
 //! 4. Reads of aborted transactions are not stored: no isolation level guarantees anything about
 //!    them.
 
@@ -19,17 +19,29 @@ use std::fmt;
 /// A reason why a history cannot be checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HistoryError {
-    /// A value was written twice to one key, so reads of it do not identify the write.
+    /// A value was written or added twice to one key, so reads of it do not identify the write.
     WrittenTwice {
         /// The key's name.
         key: String,
         /// The value.
         value: u64,
     },
-    /// A key is used as a list and as a register.
+    /// A value was added to a counter that is no power of two up to 2^62, so sums do not identify
+    /// the additions.
+    NoPowerOfTwo {
+        /// The key's name.
+        key: String,
+        /// The value.
+        value: u64,
+    },
+    /// A key is used as objects of two kinds.
     MixedKinds {
         /// The key's name.
         key: String,
+        /// What it was used as first, for example `list`.
+        first: &'static str,
+        /// What it was used as later.
+        second: &'static str,
     },
     /// A transaction ends before it starts, or is committed without an end.
     BadInterval {
@@ -44,7 +56,12 @@ impl fmt::Display for HistoryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::WrittenTwice { key, value } => write!(f, "{value} is written twice to {key}"),
-            Self::MixedKinds { key } => write!(f, "{key} is used as a list and as a register"),
+            Self::NoPowerOfTwo { key, value } => {
+                write!(f, "{value} is added to {key}, but is no power of two up to 2^62")
+            }
+            Self::MixedKinds { key, first, second } => {
+                write!(f, "{key} is used as a {first} and as a {second}")
+            }
             Self::BadInterval { start } => {
                 write!(
                     f,
@@ -84,7 +101,39 @@ pub(crate) enum OpKind {
     Write,
     Read,
     ReadNothing,
+    Add,
+    /// A read of a counter; `value` has the bits of an `i64`.
+    Sum,
 }
+
+/// What a key is used as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ObjectKind {
+    List,
+    Register,
+    Counter,
+}
+
+impl ObjectKind {
+    fn of(op: &Op) -> (Key, Self) {
+        match op {
+            Op::Append { key, .. } | Op::List { key, .. } => (*key, Self::List),
+            Op::Write { key, .. } | Op::Read { key, .. } => (*key, Self::Register),
+            Op::Add { key, .. } | Op::Sum { key, .. } => (*key, Self::Counter),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::List => "list",
+            Self::Register => "register",
+            Self::Counter => "counter",
+        }
+    }
+}
+
+/// The largest value that may be added to a counter: the sum of all still fits an `i64`.
+const LARGEST_ADDED: u64 = 1 << 62;
 
 /// An operation in 16 bytes.
 #[derive(Clone, Copy, Debug)]
@@ -98,7 +147,8 @@ pub(crate) struct PackedOp {
 #[derive(Debug)]
 pub(crate) struct KeyState {
     pub name: String,
-    pub is_list: Option<bool>,
+    /// `None` before the first operation.
+    pub kind: Option<ObjectKind>,
     /// The longest list that a committed transaction has read, among those that extend each other.
     pub longest: Vec<u64>,
 }
@@ -128,7 +178,7 @@ impl History {
             return Key(*at);
         }
         let at = self.keys.len() as u32;
-        self.keys.push(KeyState { name: name.to_owned(), is_list: None, longest: Vec::new() });
+        self.keys.push(KeyState { name: name.to_owned(), kind: None, longest: Vec::new() });
         self.names.insert(name.to_owned(), at);
         Key(at)
     }
@@ -177,17 +227,25 @@ impl History {
     }
 
     fn push_op(&mut self, op: Op, outcome: TxnOutcome) -> Result<(), HistoryError> {
-        let (key, is_list) = match &op {
-            Op::Append { key, .. } | Op::List { key, .. } => (*key, true),
-            Op::Write { key, .. } | Op::Read { key, .. } => (*key, false),
-        };
+        let (key, object) = ObjectKind::of(&op);
         let state = &mut self.keys[key.0 as usize];
-        if *state.is_list.get_or_insert(is_list) != is_list {
-            return Err(HistoryError::MixedKinds { key: state.name.clone() });
+        let first = *state.kind.get_or_insert(object);
+        if first != object {
+            let (first, second) = (first.name(), object.name());
+            return Err(HistoryError::MixedKinds { key: state.name.clone(), first, second });
         }
         let (kind, value) = match op {
-            Op::List { .. } | Op::Read { .. } if outcome == TxnOutcome::Aborted => return Ok(()),
+            Op::List { .. } | Op::Read { .. } | Op::Sum { .. }
+                if outcome == TxnOutcome::Aborted =>
+            {
+                return Ok(());
+            }
             Op::Append { value, .. } => (OpKind::Append, value),
+            Op::Add { value, .. } if !value.is_power_of_two() || value > LARGEST_ADDED => {
+                return Err(HistoryError::NoPowerOfTwo { key: state.name.clone(), value });
+            }
+            Op::Add { value, .. } => (OpKind::Add, value),
+            Op::Sum { value, .. } => (OpKind::Sum, value as u64),
             Op::Write { value, .. } => (OpKind::Write, value),
             Op::Read { value: Some(value), .. } => (OpKind::Read, value),
             Op::Read { value: None, .. } => (OpKind::ReadNothing, 0),
@@ -197,7 +255,7 @@ impl History {
             Op::List { values, .. } => self.add_list(key, values),
         };
         let at = self.ops.len() as u32;
-        if matches!(kind, OpKind::Append | OpKind::Write)
+        if matches!(kind, OpKind::Append | OpKind::Write | OpKind::Add)
             && self.writers.insert((key.0, value), at).is_some()
         {
             return Err(HistoryError::WrittenTwice { key: self.name(key).to_owned(), value });
@@ -259,6 +317,8 @@ impl History {
                 OpKind::Write => Op::Write { key, value },
                 OpKind::Read => Op::Read { key, value: Some(value) },
                 OpKind::ReadNothing => Op::Read { key, value: None },
+                OpKind::Add => Op::Add { key, value },
+                OpKind::Sum => Op::Sum { key, value: value as i64 },
             }
         });
         Txn {

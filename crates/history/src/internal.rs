@@ -20,6 +20,10 @@ enum Known {
     Ending(Vec<u64>),
     /// This value of a register.
     Register(Option<u64>),
+    /// Exactly this value of a counter.
+    Counter(i64),
+    /// A value of a counter that includes these additions.
+    Including(i64),
 }
 
 /// Returns the first read that contradicts an earlier operation of the same transaction.
@@ -34,7 +38,7 @@ pub(crate) fn find(ops: &[Op]) -> Option<Internal> {
             Op::Append { key, value } => {
                 match known.entry(*key).or_insert(Known::Ending(Vec::new())) {
                     Known::List(list) | Known::Ending(list) => list.push(*value),
-                    Known::Register(_) => {}
+                    _ => {}
                 }
             }
             Op::Write { key, value } => {
@@ -67,6 +71,26 @@ pub(crate) fn find(ops: &[Op]) -> Option<Internal> {
                     return Some(Internal { txn: TxnIndex(0), key: *key, expected, found });
                 }
                 known.insert(*key, Known::Register(*value));
+            }
+            Op::Add { key, value } => match known.entry(*key).or_insert(Known::Including(0)) {
+                Known::Counter(sum) | Known::Including(sum) => {
+                    *sum = sum.wrapping_add(*value as i64);
+                }
+                _ => {}
+            },
+            Op::Sum { key, value } => {
+                let expected = match known.get(key) {
+                    Some(Known::Counter(sum)) if sum != value => Some(sum.to_string()),
+                    Some(Known::Including(sum)) if value & sum != *sum => {
+                        Some(format!("a sum that includes {sum}"))
+                    }
+                    _ => None,
+                };
+                if let Some(expected) = expected {
+                    let found = value.to_string();
+                    return Some(Internal { txn: TxnIndex(0), key: *key, expected, found });
+                }
+                known.insert(*key, Known::Counter(*value));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Histories as text: one JSON object per line, one line per transaction.
 //!
 //! ```json
-//! {"session":1,"start":10,"end":20,"outcome":"committed","ops":[["append","x",1],["r","x",[1]],["w","y",5],["r","z",null]]}
+//! {"session":1,"start":10,"end":20,"outcome":"committed","ops":[["append","x",1],["r","x",[1]],["w","y",5],["r","z",null],["add","c",4],["sum","c",5]]}
 //! ```
 //!
 //! | member | meaning |
@@ -9,10 +9,16 @@
 //! | `session` | number of the session; its transactions run in the order of their starts |
 //! | `start`, `end` | unsigned integers of one monotonic clock; `end` may be `null` or absent unless committed |
 //! | `outcome` | `"committed"`, `"aborted"` or `"unknown"` |
-//! | `ops` | in order: `["append", KEY, VALUE]`, `["r", KEY, [VALUE, ...]]`, `["w", KEY, VALUE]`, `["r", KEY, VALUE or null]` |
+//! | `ops` | in order, see below |
 //!
-//! A KEY is a string or an unsigned integer, a VALUE is an unsigned integer. Empty lines are
-//! skipped. The lines may be in any order.
+//! | operation | meaning |
+//! |---|---|
+//! | `["append", KEY, VALUE]`, `["r", KEY, [VALUE, ...]]` | appended to a list; read it |
+//! | `["w", KEY, VALUE]`, `["r", KEY, VALUE or null]` | wrote a register; read it |
+//! | `["add", KEY, VALUE]`, `["sum", KEY, SUM]` | added a power of two to a counter; read it |
+//!
+//! A KEY is a string or an unsigned integer, a VALUE is an unsigned integer, a SUM is a signed
+//! integer of 64 bits. Empty lines are skipped. The lines may be in any order.
 
 use crate::history::History;
 use crate::txn::{Op, Txn, TxnOutcome};
@@ -58,6 +64,8 @@ fn op_value(history: &History, op: &Op) -> Value {
         Op::List { key, values } => json!(["r", history.name(*key), values]),
         Op::Write { key, value } => json!(["w", history.name(*key), value]),
         Op::Read { key, value } => json!(["r", history.name(*key), value]),
+        Op::Add { key, value } => json!(["add", history.name(*key), value]),
+        Op::Sum { key, value } => json!(["sum", history.name(*key), value]),
     }
 }
 
@@ -97,6 +105,8 @@ fn op(history: &mut History, value: &Value) -> Option<Op> {
     match (verb.as_str()?, value) {
         ("append", value) => Some(Op::Append { key, value: value.as_u64()? }),
         ("w", value) => Some(Op::Write { key, value: value.as_u64()? }),
+        ("add", value) => Some(Op::Add { key, value: value.as_u64()? }),
+        ("sum", value) => Some(Op::Sum { key, value: value.as_i64()? }),
         ("r", Value::Null) => Some(Op::Read { key, value: None }),
         ("r", Value::Array(values)) => {
             Some(Op::List { key, values: values.iter().map(Value::as_u64).collect::<Option<_>>()? })

@@ -1,10 +1,10 @@
 //! A checker of transaction histories: finds isolation anomalies in what clients saw.
 //!
-//! A [`History`] contains transactions over two kinds of objects: lists that transactions append
-//! unique elements to, and registers that transactions write unique values to. [`History::check`]
-//! infers the order of each object's versions from the reads and derives the dependencies between
-//! transactions. It then adds the order of sessions and of real time, and reports every kind of
-//! anomaly with its evidence.
+//! A [`History`] contains transactions over three kinds of objects: lists that transactions append
+//! unique elements to, registers that transactions write unique values to, and counters that
+//! transactions add unique powers of two to. [`History::check`] infers the order of each object's
+//! versions from the reads and derives the dependencies between transactions. It then adds the
+//! order of sessions and of real time, and reports every kind of anomaly with its evidence.
 //!
 //! The crate has no connection to any database: it checks what the clients recorded. The module
 //! [`jsonl`] reads and writes histories as files.
@@ -38,6 +38,7 @@
 
 mod check;
 mod components;
+mod counters;
 mod cycles;
 mod dependencies;
 mod explain;

@@ -19,6 +19,14 @@ Usage: clearway-history [OPTIONS] FILE
   --examples N    Maximum number of examples to print of each anomaly [default: 4]
   -h, --help      Print help
 
+FILE has a JSON object on each line, which is a transaction:
+  {\"session\":1,\"start\":10,\"end\":20,\"outcome\":\"committed\",\"ops\":[...]}
+Its operations:
+  [\"append\",KEY,VALUE]  Appended to a list     [\"r\",KEY,[VALUE,...]]     Read the list
+  [\"w\",KEY,VALUE]       Wrote a register       [\"r\",KEY,VALUE or null]   Read the register
+  [\"add\",KEY,VALUE]     Added to a counter     [\"sum\",KEY,SUM]           Read the counter
+Each VALUE is written once to its KEY; those that are added are powers of two up to 2^62
+
 Exit codes:
   0  no anomalies
   1  anomalies were found

@@ -14,7 +14,8 @@ pub enum Anomaly {
     G0,
     /// A committed transaction read a write of an aborted one.
     G1a,
-    /// A committed transaction read a value that its writer itself overwrote or extended.
+    /// A committed transaction read a value that its writer itself overwrote or extended, or some
+    /// but not all of what a transaction added to a counter.
     G1b,
     /// A cycle of writes and reads of them: circular information flow.
     G1c,
@@ -26,7 +27,7 @@ pub enum Anomaly {
     LostUpdate,
     /// A transaction's read contradicts its own earlier reads or writes.
     Internal,
-    /// A read of an element or value that no transaction wrote.
+    /// A read of an element, a value or an amount that no transaction wrote or added.
     Garbage,
     /// A list contains an element twice.
     Duplicate,
@@ -35,6 +36,9 @@ pub enum Anomaly {
     IncompatibleOrder,
     /// The versions of a register cannot be ordered.
     CyclicVersions,
+    /// A read of a counter without an addition whose transaction had committed before the reader
+    /// started.
+    LostAddition,
 }
 
 impl Anomaly {
@@ -53,6 +57,7 @@ impl Anomaly {
             Self::Duplicate => "duplicate-elements",
             Self::IncompatibleOrder => "incompatible-order",
             Self::CyclicVersions => "cyclic-versions",
+            Self::LostAddition => "lost-addition",
         }
     }
 }

@@ -59,6 +59,21 @@ pub enum Op {
         /// Its value; `None` before the first write.
         value: Option<u64>,
     },
+    /// Added `value` to a counter. Each value is a power of two up to 2^62, and is added to a key
+    /// at most once.
+    Add {
+        /// The counter.
+        key: Key,
+        /// The amount.
+        value: u64,
+    },
+    /// Read a counter.
+    Sum {
+        /// The counter.
+        key: Key,
+        /// Its value; 0 before the first addition, and for a counter that does not exist.
+        value: i64,
+    },
 }
 
 /// A transaction.

@@ -6,7 +6,7 @@ use clearway_history::{
 };
 
 /// Checks a history of lines `OUTCOME SESSION START END: OP KEY VALUE; ...`. OUTCOME is c, a or u;
-/// operations are `append x 1`, `list x 1 2`, `w x 1`, `r x 1`, `r x -`.
+/// operations are `append x 1`, `list x 1 2`, `w x 1`, `r x 1`, `r x -`, `add x 1`, `sum x 1`.
 fn check_with(text: &str, options: &CheckerOptions) -> HistoryReport {
     let mut lines = String::new();
     for line in text.lines().map(str::trim).filter(|l| !l.is_empty()) {
@@ -249,12 +249,172 @@ fn reads_of_unknown_transactions_count_if_committed() {
 }
 
 #[test]
+fn additions_commute() {
+    expect(
+        "c 1 0 10: add c 1; sum c 1
+         c 2 11 20: sum c 1; add c 2; add c 4; sum c 7
+         a 2 21 22: add c 8
+         c 1 23 40: add c 16; sum c 23
+         c 2 23 40: add c 32
+         c 3 41 50: sum c 55; sum d 0",
+        &[],
+    );
+    // But all readers must see them in one order.
+    let fork = "c 1 0 10: add c 1\n c 2 0 10: add c 2\n c 3 0 10: sum c 1\n c 4 0 10: sum c 2";
+    expect(fork, &["G2"]);
+    expect(&fork.replace("sum c 2", "sum c 3"), &[]);
+}
+
+#[test]
+fn addition_of_an_aborted_transaction_is_g1a() {
+    let history = |sum| format!("a 1 0 10: add c 1; add c 4\n c 2 0 10: sum c {sum}");
+    let report = expect(&history(4), &["G1a"]);
+    let text = "T1 read 4 from c, with the 4 of T0, which was rolled back";
+    assert!(report.to_string().contains(text), "{report}");
+    expect(&history(5), &["G1a"]);
+    expect(&history(0), &[]);
+}
+
+#[test]
+fn part_of_a_transactions_additions_is_g1b() {
+    let history = |sum| format!("c 1 0 10: add c 1; add c 2\n c 2 0 10: sum c {sum}");
+    // Also read skew, as with lists.
+    let report = expect(&history(2), &["G1b", "G-single"]);
+    let text = "T1 read 2 from c, with the 2 that T0 added, but without its 1";
+    assert!(report.to_string().contains(text), "{report}");
+    expect(&history(0), &[]);
+    expect(&history(3), &[]);
+}
+
+#[test]
+fn amounts_that_nobody_added_are_garbage_reads() {
+    let history = |sum| format!("c 1 0 10: add c 1\n c 2 0 10: sum c {sum}");
+    let report = expect(&history(13), &["garbage-read"]);
+    let text = "T1 read 13 from c, but no transaction added 4, 8";
+    assert!(report.to_string().contains(text), "{report}");
+    expect(&history(-1), &["garbage-read"]);
+    expect(&history(1), &[]);
+    // Another counter has other additions.
+    expect("c 1 0 10: add d 1\n c 2 0 10: sum c 1", &["garbage-read"]);
+}
+
+#[test]
+fn a_transaction_sees_its_own_additions() {
+    expect("c 1 0 10: add c 1; sum c 1; add c 2; sum c 3", &[]);
+    expect("c 1 0 10: add c 1; sum c 0", &["internal", "lost-addition"]);
+    expect("c 1 0 10: sum c 0; add c 1; sum c 0", &["internal", "lost-addition"]);
+    let beside = "c 1 0 10: add c 1; sum c 3\n c 2 0 10: add c 2";
+    expect(beside, &[]);
+    expect(&beside.replace("sum c 3", "sum c 2"), &["internal", "lost-addition"]);
+    // A read that is not repeatable.
+    expect("c 1 0 10: sum c 0; add c 2; sum c 3\n c 2 0 10: add c 1", &["internal", "G-single"]);
+}
+
+#[test]
+fn cycles_through_counters_are_found() {
+    expect("c 1 0 10: add c 1; sum d 1\n c 2 0 10: add d 1; sum c 1", &["G1c"]);
+    let report = expect("c 1 0 10: sum c 0; sum d 1\n c 2 0 10: add c 1; add d 1", &["G-single"]);
+    for reason in [
+        "T0 read 0 from c, without the 1 that T1 added",
+        "T0 read 1 from d, with the 1 that T1 added",
+    ] {
+        assert!(report.to_string().contains(reason), "{report}");
+    }
+    expect("c 1 0 10: sum c 0; add d 1\n c 2 0 10: sum d 0; add c 1", &["G2"]);
+    expect("c 1 0 10: sum c 0; add d 1\n c 2 0 10: sum d 1; add c 1", &[]);
+    // With lists and registers.
+    expect("c 1 0 10: sum c 0; append x 1\n c 2 0 10: list x; add c 1", &["G2"]);
+    expect("c 1 0 10: sum c 0; r y 1\n c 2 0 10: w y 1; add c 1", &["G-single"]);
+}
+
+#[test]
+fn many_readers_of_one_sum_are_in_cycles() {
+    // A hidden node replaces the edges of so many readers.
+    let mut text: String =
+        (0..8).map(|n| format!("c {n} 0 10: add c {}; add d {}\n", 1 << n, 1 << n)).collect();
+    text += &(8..28).map(|n| format!("c {n} 0 10: sum c 255; sum d 255\n")).collect::<String>();
+    expect(&text, &[]);
+    text += "c 28 0 10: sum c 255; sum d 254\n";
+    let report = expect(&text, &["G-single"]);
+    assert!(
+        report.to_string().contains("T28 read 254 from d, without the 1 that T0 added"),
+        "{report}"
+    );
+}
+
+#[test]
+fn two_additions_to_one_version_are_a_lost_update() {
+    // Snapshot isolation forbids it, although no addition is lost.
+    let history = |sum| {
+        format!("c 1 0 10: sum c 0; add c 1\n c 2 0 10: sum c {sum}; add c 2\n c 3 20 30: sum c 3")
+    };
+    expect(&history(0), &["lost-update", "G2"]);
+    expect(&history(1), &[]);
+}
+
+#[test]
+fn lost_additions_are_found() {
+    let lost = "c 1 0 10: add c 1\n c 2 20 30: sum c 0";
+    let report = expect(lost, &["lost-addition-realtime", "G-single-realtime"]);
+    let text =
+        "T1 started at 20 and read 0 from c, without the 1 that T0 had added before it ended at 10";
+    assert!(report.to_string().contains(text), "{report}");
+    let options = CheckerOptions { real_time: false, ..CheckerOptions::default() };
+    assert!(check_with(lost, &options).is_clean());
+    expect(&lost.replace("sum c 0", "sum c 1"), &[]);
+    // It may have come after the read.
+    expect("c 1 0 10: add c 1\n c 2 10 30: sum c 0", &[]);
+    // A rollback beside it must not take it back.
+    expect(
+        "c 1 0 10: add c 1\n a 2 0 10: add c 2\n c 3 0 11: sum c 1\n c 4 20 30: sum c 0",
+        &["lost-addition-realtime", "G-single-realtime"],
+    );
+}
+
+#[test]
+fn additions_with_unknown_outcomes_may_be_committed_or_not() {
+    let unseen = "u 1 0 -: add c 1\n c 2 20 30: sum c 0";
+    expect(unseen, &[]);
+    let seen = expect(&format!("{unseen}\n c 3 40 50: sum c 1"), &[]);
+    assert_eq!((seen.counts.unknown, seen.counts.unknown_seen), (1, 1));
+    // Only half of the transaction is visible.
+    expect("u 1 0 -: add c 1; add d 1\n c 2 20 30: sum c 1; sum d 0", &["G-single"]);
+    // The addition appears after the time by which the transaction had certainly ended.
+    expect(
+        "u 1 0 10: add c 1\n c 2 20 30: sum c 0\n c 3 40 50: sum c 1",
+        &["lost-addition-realtime", "G-single-realtime"],
+    );
+    // A crash lost 1, together with the transaction that had read it.
+    let lost = "u 1 0 10: add c 1\n u 2 0 10: sum c 1; add d 1\n c 3 20 30: sum c 0; sum d 0";
+    expect(lost, &[]);
+    // The reader survived, and therefore also what it had read.
+    expect(
+        &lost.replace("sum d 0", "sum d 1"),
+        &["lost-addition-realtime", "G-single", "G-single-realtime"],
+    );
+    // The read of a transaction that never committed counts for nothing.
+    expect("u 1 0 10: sum c 8\n u 2 0 10: add c 1; sum c 0\n c 3 20 30: sum c 0", &[]);
+}
+
+#[test]
 fn invalid_histories_are_rejected() {
     let read = |text: &str| jsonl::read(text.as_bytes()).unwrap_err();
     let twice = r#"{"session":1,"start":1,"end":2,"outcome":"committed","ops":[["append","x",1],["append","x",1]]}"#;
     assert_eq!(read(twice), "line 1: 1 is written twice to x");
     let mixed = r#"{"session":1,"start":1,"end":2,"outcome":"committed","ops":[["append","x",1],["w","x",2]]}"#;
     assert_eq!(read(mixed), "line 1: x is used as a list and as a register");
+    let ops = |ops: &str| {
+        read(&format!(r#"{{"session":1,"start":1,"end":2,"outcome":"committed","ops":[{ops}]}}"#))
+    };
+    assert_eq!(
+        ops(r#"["add","x",1],["r","x",2]"#),
+        "line 1: x is used as a counter and as a register"
+    );
+    assert_eq!(ops(r#"["add","x",4],["add","x",4]"#), "line 1: 4 is written twice to x");
+    for value in ["0", "3", "9223372036854775808"] {
+        let expected = format!("line 1: {value} is added to x, but is no power of two up to 2^62");
+        assert_eq!(ops(&format!(r#"["add","x",{value}]"#)), expected);
+    }
     let backwards = r#"{"session":1,"start":3,"end":2,"outcome":"committed","ops":[]}"#;
     assert!(
         read(&format!("\n{backwards}")).starts_with("line 2: the transaction that starts at 3")
@@ -274,6 +434,7 @@ fn jsonl_round_trip_keeps_the_history() {
     let text = r#"{"end":20,"ops":[["append","x",1],["r","x",[1]],["w","y",5],["r","y",5],["r","z",null]],"outcome":"committed","session":1,"start":10}
 {"end":null,"ops":[["r","x",[1,2]],["append","x",3]],"outcome":"unknown","session":2,"start":10}
 {"end":30,"ops":[["append","x",2]],"outcome":"aborted","session":3,"start":20}
+{"end":40,"ops":[["add","c",4611686018427387904],["sum","c",-1]],"outcome":"committed","session":3,"start":30}
 "#;
     let mut written = Vec::new();
     jsonl::write(&jsonl::read(text.as_bytes()).unwrap(), &mut written).unwrap();

@@ -4,8 +4,12 @@ use clearway_history::{Anomaly, CheckerOptions, History, Key, Op, Txn, TxnOutcom
 use proptest::prelude::*;
 use std::collections::HashMap;
 
-/// The number of objects; the lower half are lists.
-const KEYS: usize = 6;
+/// The number of objects: a third of them are lists, then registers, then counters.
+const KEYS: usize = 9;
+const LISTS: usize = KEYS / 3;
+const REGISTERS: usize = 2 * KEYS / 3;
+/// The number of additions to a counter, after which plans read it instead.
+const ADDITIONS: u32 = 62;
 
 /// A transaction to run: its session, its operations (an object, and whether to write), its
 /// client's waits before and after the moment of execution, and how it ends.
@@ -37,26 +41,35 @@ fn run(plans: &[Plan]) -> (History, u64) {
     let keys: Vec<Key> = (0..KEYS).map(|k| history.key(&format!("k{k}"))).collect();
     let mut lists: HashMap<usize, Vec<u64>> = HashMap::new();
     let mut registers: HashMap<usize, u64> = HashMap::new();
+    let mut sums: HashMap<usize, i64> = HashMap::new();
+    let mut additions = [0_u32; KEYS];
     let mut ended = [0; 4];
     let mut value = 0;
     for (at, plan) in plans.iter().enumerate() {
         let moment = 100 * (at as u64 + 1);
-        let (saved_lists, saved_registers) = (lists.clone(), registers.clone());
+        let saved = (lists.clone(), registers.clone(), sums.clone());
         let mut ops = Vec::new();
         for (k, write) in &plan.work {
             value += 1;
             let (key, list) = (keys[*k], lists.entry(*k).or_default());
-            ops.push(match (*k < KEYS / 2, write) {
-                (true, true) => {
+            ops.push(match (*k, write) {
+                (..LISTS, true) => {
                     list.push(value);
                     Op::Append { key, value }
                 }
-                (true, false) => Op::List { key, values: list.clone() },
-                (false, true) => {
+                (..LISTS, false) => Op::List { key, values: list.clone() },
+                (..REGISTERS, true) => {
                     registers.insert(*k, value);
                     Op::Write { key, value }
                 }
-                (false, false) => Op::Read { key, value: registers.get(k).copied() },
+                (..REGISTERS, false) => Op::Read { key, value: registers.get(k).copied() },
+                (_, true) if additions[*k] < ADDITIONS => {
+                    let value = 1 << additions[*k];
+                    additions[*k] += 1;
+                    *sums.entry(*k).or_default() += value as i64;
+                    Op::Add { key, value }
+                }
+                _ => Op::Sum { key, value: sums.get(k).copied().unwrap_or_default() },
             });
         }
         let outcome = match plan.ending {
@@ -65,7 +78,7 @@ fn run(plans: &[Plan]) -> (History, u64) {
             _ => TxnOutcome::Committed,
         };
         if plan.ending < 2 {
-            (lists, registers) = (saved_lists, saved_registers);
+            (lists, registers, sums) = saved;
         }
         // A session waits for its previous transaction, unless that was never answered.
         let ended = &mut ended[plan.session as usize];
@@ -81,6 +94,7 @@ fn run(plans: &[Plan]) -> (History, u64) {
 /// Adds transactions in separate sessions that show this anomaly.
 fn plant(history: &mut History, anomaly: Anomaly, from: u64) {
     let (x, y, r) = (history.key("planted x"), history.key("planted y"), history.key("planted r"));
+    let c = history.key("planted c");
     let append = |key, value| Op::Append { key, value };
     let list = |key, values: &[u64]| Op::List { key, values: values.to_vec() };
     let (write, read) = (|value| Op::Write { key: r, value }, |value| Op::Read { key: r, value });
@@ -133,6 +147,9 @@ fn plant(history: &mut History, anomaly: Anomaly, from: u64) {
                 (Committed, vec![read(Some(2)), write(1)]),
             ]
         }
+        Anomaly::LostAddition => {
+            vec![(Committed, vec![Op::Add { key: c, value: 1 }, Op::Sum { key: c, value: 0 }])]
+        }
     };
     for (at, (outcome, ops)) in all.into_iter().enumerate() {
         // All concurrent: only the data orders them.
@@ -149,11 +166,12 @@ fn companions(anomaly: Anomaly) -> &'static [Anomaly] {
         Anomaly::CyclicVersions => &[Anomaly::G1c],
         // The transaction did not see its own append, so others must come between read and append.
         Anomaly::Internal => &[Anomaly::GSingle],
+        Anomaly::LostAddition => &[Anomaly::Internal],
         _ => &[],
     }
 }
 
-const ANOMALIES: [Anomaly; 12] = [
+const ANOMALIES: [Anomaly; 13] = [
     Anomaly::G0,
     Anomaly::G1a,
     Anomaly::G1b,
@@ -166,6 +184,7 @@ const ANOMALIES: [Anomaly; 12] = [
     Anomaly::Duplicate,
     Anomaly::IncompatibleOrder,
     Anomaly::CyclicVersions,
+    Anomaly::LostAddition,
 ];
 
 proptest! {
@@ -198,7 +217,7 @@ proptest! {
         let mut txns: Vec<Txn> = history.txns().collect();
         // The lists of a final read of every list.
         let mut changed = History::new();
-        let keys: Vec<Key> = (0..KEYS / 2).map(|k| changed.key(&format!("k{k}"))).collect();
+        let keys: Vec<Key> = (0..LISTS).map(|k| changed.key(&format!("k{k}"))).collect();
         let mut lists: HashMap<Key, Vec<u64>> = HashMap::new();
         for (plan, txn) in plans.iter().zip(&txns).filter(|(plan, _)| plan.ending >= 2) {
             for op in &txn.ops {
@@ -219,5 +238,39 @@ proptest! {
         txns.into_iter().for_each(|txn| { changed.push(txn).unwrap(); });
         let report = changed.check(&CheckerOptions::default());
         prop_assert!(!known || !report.is_clean(), "{stale:?} lost {lost:?}\n{report}");
+    }
+
+    /// Takes one addition from a final read of the counters. It must be a finding if its commit was
+    /// acknowledged; all of them must be clean.
+    #[test]
+    fn additions_lost_in_the_final_read_are_found(plans in plans(), pick in any::<prop::sample::Index>()) {
+        let (history, end) = run(&plans);
+        let mut sums: HashMap<Key, i64> = HashMap::new();
+        let mut acknowledged = Vec::new();
+        for (plan, txn) in plans.iter().zip(history.txns()).filter(|(plan, _)| plan.ending >= 2) {
+            for op in txn.ops {
+                let Op::Add { key, value } = op else { continue };
+                *sums.entry(key).or_default() += value as i64;
+                if plan.ending > 2 {
+                    acknowledged.push((key, value as i64));
+                }
+            }
+        }
+        let check = |sums: &HashMap<Key, i64>| {
+            let mut history = run(&plans).0;
+            let ops = sums.iter().map(|(key, value)| Op::Sum { key: *key, value: *value }).collect();
+            let outcome = TxnOutcome::Committed;
+            history.push(Txn { session: 50, start: end, end: Some(end + 1), outcome, ops }).unwrap();
+            history.check(&CheckerOptions::default())
+        };
+        let report = check(&sums);
+        prop_assert!(report.is_clean(), "{report}");
+        if acknowledged.is_empty() {
+            return Ok(());
+        }
+        let (key, value) = acknowledged[pick.index(acknowledged.len())];
+        *sums.entry(key).or_default() -= value;
+        let report = check(&sums);
+        prop_assert!(report.anomalies().any(|found| found == Anomaly::LostAddition), "{key:?} lost {value}\n{report}");
     }
 }
