@@ -1,5 +1,5 @@
-//! Records what the sessions of a seed saw of its lists and registers, over all its lives, for the
-//! checker of histories.
+//! Records what the sessions of a seed saw of its lists, registers and counters, over all its
+//! lives, for the checker of histories.
 //!
 //! It knows neither the engine's log nor the model: only statements, answers, and the steps at
 //! which transactions began and at which their clients learned how they ended. The state after a
@@ -13,10 +13,11 @@
 //!    got the answer.
 //! 3. The allowed anomalies are those of the weakest isolation level that was requested.
 
+use crate::generate::counters::is_counters;
 use crate::generate::unique::{self, KEYS, LISTS, is_unique};
 use crate::history::{End, Found, Transaction};
 use crate::model::Answer;
-use crate::sql::{CursorStmt, D, K, Pred, Row, Set, Stmt, U};
+use crate::sql::{A, CursorStmt, D, K, Pred, Row, Set, Stmt, U};
 use clearway_history::{Anomaly, CheckerOptions, History, Key, Op, Txn, TxnOutcome};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -130,7 +131,7 @@ impl Chronicle {
                     for row in rows {
                         // The key was free.
                         self.read_one(table, row.n[K].unwrap_or_default(), None, &mut ops.done)?;
-                        self.write(table, row.n[K].unwrap_or_default(), &row.v, &mut ops.done)?;
+                        self.insert(table, row, &mut ops.done)?;
                     }
                 }
                 (Stmt::Update { table, pred, set }, answer) if is_unique(table) => {
@@ -141,6 +142,7 @@ impl Chronicle {
                             self.read_one(table, k, None, &mut ops.done)?
                         }
                         Set::Text(v) | Set::Append(v) => self.write(table, k, v, &mut ops.done)?,
+                        Set::Add(A, amount) => self.add_to(table, k, *amount, &mut ops.done),
                         Set::To(..) | Set::Add(..) => {}
                     }
                 }
@@ -153,9 +155,13 @@ impl Chronicle {
     /// Adds what a statement that failed would have written.
     fn refused(&mut self, stmt: &Stmt, undone: &mut Vec<Op>) -> Result<(), String> {
         match stmt {
-            Stmt::Insert { table, rows } if is_unique(table) => rows.iter().try_for_each(|row| {
-                self.write(table, row.n[K].unwrap_or_default(), &row.v, undone)
-            }),
+            Stmt::Insert { table, rows } if is_unique(table) => {
+                rows.iter().try_for_each(|row| self.insert(table, row, undone))
+            }
+            Stmt::Update { table, pred, set: Set::Add(A, amount) } if is_counters(table) => {
+                key_of(pred).into_iter().for_each(|k| self.add_to(table, k, *amount, undone));
+                Ok(())
+            }
             Stmt::Update { table, pred, set: Set::Text(v) | Set::Append(v) }
                 if is_unique(table) =>
             {
@@ -163,6 +169,22 @@ impl Chronicle {
             }
             _ => Ok(()),
         }
+    }
+
+    fn insert(&mut self, table: &str, row: &Row, ops: &mut Vec<Op>) -> Result<(), String> {
+        let k = row.n[K].unwrap_or_default();
+        if is_counters(table) {
+            self.add_to(table, k, row.n[A].unwrap_or_default(), ops);
+            return Ok(());
+        }
+        self.write(table, k, &row.v, ops)
+    }
+
+    /// Adds to a counter; 0 only creates it.
+    fn add_to(&mut self, table: &str, k: i32, amount: i32, ops: &mut Vec<Op>) {
+        self.tables.insert(table.to_owned());
+        let (key, value) = (self.key(table, k), amount as u64);
+        ops.extend((amount != 0).then_some(Op::Add { key, value }));
     }
 
     fn write(&mut self, table: &str, k: i32, text: &str, ops: &mut Vec<Op>) -> Result<(), String> {
@@ -179,7 +201,7 @@ impl Chronicle {
     }
 
     /// Reads every key that satisfies the predicate; `rows` are those that have a row. A search by
-    /// home does not tell which keys have no row: a row may have moved.
+    /// home or by a counter's value does not tell which keys have no row: these columns change.
     fn read(
         &mut self,
         table: &str,
@@ -187,14 +209,18 @@ impl Chronicle {
         rows: &[Row],
         ops: &mut Vec<Op>,
     ) -> Result<(), String> {
-        let is_by_home = match pred {
-            Pred::Equal(columns) => columns.iter().all(|(column, _)| *column == D),
-            Pred::Between(column, ..) | Pred::IsNull(column) => *column == D,
+        let counted = |column: usize| column == A && is_counters(table);
+        let is_vague = match pred {
+            Pred::Equal(columns) => {
+                columns.iter().all(|(column, _)| *column == D)
+                    || columns.iter().any(|(column, _)| counted(*column))
+            }
+            Pred::Between(column, ..) | Pred::IsNull(column) => *column == D || counted(*column),
             Pred::All => false,
         };
         for k in 0..KEYS {
             let row = rows.iter().find(|row| row.n[K] == Some(k));
-            if row.is_some() || !is_by_home && pred.holds(&unique::row(k, "".into())) {
+            if row.is_some() || !is_vague && pred.holds(&unique::row(k, "".into())) {
                 self.read_one(table, k, row, ops)?;
             }
         }
@@ -209,6 +235,11 @@ impl Chronicle {
         ops: &mut Vec<Op>,
     ) -> Result<(), String> {
         let key = self.key(table, k);
+        if is_counters(table) {
+            let value = row.and_then(|row| row.n[A]).unwrap_or_default().into();
+            ops.push(Op::Sum { key, value });
+            return Ok(());
+        }
         let values = row.map_or(Ok(Vec::new()), |row| unique::values(&row.v))?;
         let is_list = table.starts_with(LISTS);
         ops.push(if is_list {
@@ -227,7 +258,7 @@ fn key_of(pred: &Pred) -> Option<i32> {
 }
 
 fn is_write(op: &Op) -> bool {
-    matches!(op, Op::Append { .. } | Op::Write { .. })
+    matches!(op, Op::Append { .. } | Op::Write { .. } | Op::Add { .. })
 }
 
 /// The operations of a transaction.
@@ -258,6 +289,13 @@ impl Operations {
                     self.done.push(Op::List { key, values });
                 }
                 Op::Read { key, value: Some(value) } if own(key, value) => {}
+                Op::Sum { key, value } => {
+                    let undone = (0..63).map(|bit| 1 << bit).filter(|amount| {
+                        value & amount != 0
+                            && writes.contains(&Op::Add { key, value: *amount as u64 })
+                    });
+                    self.done.push(Op::Sum { key, value: value - undone.sum::<i64>() });
+                }
                 read => self.done.push(read),
             }
         }
@@ -274,9 +312,11 @@ impl Operations {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::generate::counters;
     use clearway_types::Lsn;
 
     const TABLE: &str = "l_1";
+    const COUNTED: &str = "c_1";
 
     fn row(k: i32, v: &str) -> Row {
         unique::row(k, v.into())
@@ -372,6 +412,85 @@ mod tests {
         assert_eq!(check(cut, &[row(1, ",7"), row(2, ",8")]), Ok(()));
         let found = check(cut, &[row(1, ",7")]).unwrap_err();
         assert!(found.contains("G-single"), "{found}");
+    }
+
+    fn add(k: i32, amount: i32) -> (Stmt, Answer) {
+        let pred = Pred::Equal(vec![(K, k)]);
+        let set = Set::Add(A, amount);
+        (Stmt::Update { table: COUNTED.into(), set, pred }, Answer::Count(1))
+    }
+
+    fn sums(pred: Pred, rows: &[(i32, i32)]) -> (Stmt, Answer) {
+        let rows = rows.iter().map(|(k, sum)| counters::row(*k, *sum)).collect();
+        (Stmt::Select { table: COUNTED.into(), pred, lock: None }, Answer::Rows(rows))
+    }
+
+    /// Like [`check`], for the table of counters.
+    fn check_sums(transactions: &[Transaction], left: &[(i32, i32)]) -> Result<(), String> {
+        let mut chronicle = Chronicle::default();
+        chronicle.add(transactions, 100)?;
+        let left = left.iter().map(|(k, sum)| counters::row(*k, *sum)).collect();
+        chronicle.look(&Found::from([(COUNTED.into(), left)]), 200)?;
+        chronicle.check().0
+    }
+
+    fn with_counters(statements: Vec<(Stmt, Answer)>) -> [Transaction; 2] {
+        let rows = (0..2).map(|k| counters::row(k, 0)).collect();
+        let insert = (Stmt::Insert { table: COUNTED.into(), rows }, Answer::Count(2));
+        let first = txn("a", End::Committed, (1, Some(2)), vec![insert]);
+        [first, txn("b", End::Committed, (3, Some(4)), statements)]
+    }
+
+    #[test]
+    fn a_lost_addition_is_found_at_every_level() {
+        for level in [Stmt::Begin, Stmt::BeginAt { repeatable: false }] {
+            let steps = vec![(level, Answer::Done), add(1, 4), sums(Pred::All, &[(0, 0), (1, 4)])];
+            let added = with_counters(steps);
+            assert_eq!(check_sums(&added, &[(0, 0), (1, 4)]), Ok(()));
+            let found = check_sums(&added, &[(0, 0), (1, 0)]).unwrap_err();
+            assert!(found.contains("lost-addition"), "{found}");
+            let found = check_sums(&added, &[(0, 1), (1, 4)]).unwrap_err();
+            assert!(found.contains("garbage"), "{found}");
+        }
+    }
+
+    #[test]
+    fn rolled_back_additions_are_never_seen() {
+        let refused = (add(1, 16).0, Answer::Refused("40001".into()));
+        let history = with_counters(vec![
+            add(1, 1),
+            (Stmt::Savepoint(0), Answer::Done),
+            add(1, 2),
+            sums(Pred::Equal(vec![(K, 1)]), &[(1, 3)]),
+            (Stmt::RollbackTo(0), Answer::Done),
+            add(1, 4),
+            refused,
+            (Stmt::RollbackTo(0), Answer::Done),
+            add(1, 8),
+            (Stmt::Commit, Answer::Done),
+        ]);
+        assert_eq!(check_sums(&history, &[(0, 0), (1, 9)]), Ok(()));
+        for sum in [11, 13, 25] {
+            let found = check_sums(&history, &[(0, 0), (1, sum)]).unwrap_err();
+            assert!(found.contains("G1a"), "{found}");
+        }
+    }
+
+    #[test]
+    fn a_search_by_sum_reads_only_what_it_finds() {
+        let history = |pred| {
+            let [first, second] = with_counters(vec![add(1, 4)]);
+            [first, second, txn("c", End::Committed, (5, Some(6)), vec![sums(pred, &[])])]
+        };
+        let by_sum = history(Pred::Equal(vec![(A, 0), (K, 1)]));
+        assert_eq!(check_sums(&by_sum, &[(0, 0), (1, 4)]), Ok(()));
+        let by_key = history(Pred::Between(K, 0, 3));
+        assert!(check_sums(&by_key, &[(0, 0), (1, 4)]).unwrap_err().contains("lost-addition"));
+        // An addition to an absent row.
+        let mut absent = with_counters(vec![add(5, 4)]);
+        absent[1].statements[0].1 = Answer::Count(0);
+        assert_eq!(check_sums(&absent, &[(0, 0), (1, 0)]), Ok(()));
+        assert!(check_sums(&absent, &[(5, 4)]).unwrap_err().contains("garbage"));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! conflict.
 
 mod copies;
+pub mod counters;
 mod cursors;
 mod ddl;
 mod exports;
@@ -14,6 +15,7 @@ mod whole;
 use crate::rng::Rng;
 use crate::sql::{A, D, K, Kind, Lock, MOST, Pred, Row, Set, Stmt, U};
 use clearway_ir::{Catalog, LockWait, RowLock, TableDef};
+use counters::Additions;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -44,8 +46,12 @@ pub struct Mix {
     pub backups: u64,
     /// Changes of one row that pick the row inserted last.
     pub newest: u64,
-    /// Statements over tables of lists and registers: see [`unique`].
+    /// Statements over tables of lists, registers and counters: see [`unique`].
     pub unique: u64,
+    /// Those over tables of counters, among them: see [`counters`].
+    pub counters: u64,
+    /// Statements over counters that read the one to which the session has just added.
+    pub sums: u64,
     /// Reads by equality in a block that are followed by an update of the same rows.
     pub updates_read: u64,
     /// Blocks that are READ ONLY.
@@ -111,6 +117,10 @@ pub struct Script {
     newest: Option<Row>,
     /// The last value written to a list or a register.
     values: u64,
+    /// The additions to counters, of all sessions.
+    additions: Arc<Additions>,
+    /// The counter to which the session has just added.
+    added: Option<(String, Pred)>,
     /// The rows that the block has just read, if the next statement may update them.
     read: Option<(String, Pred)>,
     /// Whether the block is READ ONLY.
@@ -141,8 +151,8 @@ pub enum Block {
 }
 
 impl Script {
-    /// Creates the script of the session called `name`.
-    pub fn new(seed: u64, name: &str, mix: Mix) -> Self {
+    /// Creates the script of the session called `name`. All sessions of a seed share `additions`.
+    pub fn new(seed: u64, name: &str, mix: Mix, additions: Arc<Additions>) -> Self {
         let rng = Rng::new(seed, name);
         let values = unique::first_value(name);
         let (savepoints, name) = (Vec::new(), name.into());
@@ -156,6 +166,8 @@ impl Script {
             made: 0,
             newest: None,
             values,
+            additions,
+            added: None,
             read: None,
             only_reads: false,
             imports: false,
@@ -281,12 +293,8 @@ impl Script {
         if let Some((table, pred)) = self.read.take()
             && let Some(table) = catalog.table(&table)
             && self.rng.percent(self.mix.updates_read)
+            && let Some(set) = self.set_of_read(&table.name, &pred)
         {
-            let set = if unique::is_unique(&table.name) {
-                self.unique_set(&table.name)
-            } else {
-                Set::Add(A, 1)
-            };
             return Stmt::Update { table: table.name.clone(), set, pred };
         }
         if self.only_reads {
@@ -300,7 +308,7 @@ impl Script {
             return self.insert(table, kind);
         }
         let next = self.work(catalog);
-        // One row at a time for lists and registers: no value may be written twice.
+        // One row at a time for lists, registers and counters: no value may be written twice.
         if let Stmt::Select { table, pred: pred @ Pred::Equal(by), lock: None } = &next
             && self.mix.updates_read > 0
             && !(unique::is_unique(table) && by.iter().any(|(column, _)| *column == A))
@@ -308,6 +316,14 @@ impl Script {
             self.read = Some((table.clone(), pred.clone()));
         }
         next
+    }
+
+    /// Returns a change of the rows that the block has just read.
+    fn set_of_read(&mut self, table: &str, pred: &Pred) -> Option<Set> {
+        if counters::is_counters(table) {
+            return self.addition(table, pred);
+        }
+        Some(if unique::is_unique(table) { self.unique_set(table) } else { Set::Add(A, 1) })
     }
 
     /// Generates a read without locks, or a savepoint if there is no table.

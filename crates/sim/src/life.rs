@@ -13,6 +13,7 @@ use crate::chronicle::Chronicle;
 use crate::disk::TracedDisk;
 use crate::execution::{self, Outcome, Report};
 use crate::generate::Script;
+use crate::generate::counters::Additions;
 use crate::history::{Found, compare};
 use crate::model::{Answer, Model, show};
 use crate::rng::Rng;
@@ -70,6 +71,7 @@ fn execution(world: &World, trace: &Trace, signals: &Arc<Signals>) -> Outcome {
         rng: Rng::new(world.seed, "story"),
         model: Model::default(),
         chronicle: Chronicle::default(),
+        additions: Arc::default(),
         signals: signals.clone(),
         report: Report::default(),
         leaks: false,
@@ -164,6 +166,8 @@ struct Story<'w> {
     rng: Rng,
     model: Model,
     chronicle: Chronicle,
+    /// The additions to counters of all lives.
+    additions: Arc<Additions>,
     signals: Arc<Signals>,
     report: Report,
     /// Whether threads of killed processes are left, which wait forever.
@@ -377,14 +381,14 @@ impl Story<'_> {
         let world = self.world;
         let mut threads = Vec::new();
         for worker in 0..world.workers {
-            let (engine, crew) = (engine.clone(), crew.clone());
+            let (engine, crew, additions) = (engine.clone(), crew.clone(), self.additions.clone());
             let (seed, mix, sessions, statements) =
                 (world.seed, world.mix.clone(), world.sessions, world.statements);
             let run = move || {
                 let make = |port: &mut clearway_coordinator::Port| {
                     let one = |number: u32| {
                         let name = format!("{life}_{worker}_{number}");
-                        let script = Script::new(seed, &name, mix.clone());
+                        let script = Script::new(seed, &name, mix.clone(), additions.clone());
                         let pid = crew.shared.mailboxes.pid(worker, number);
                         Session::new(
                             port,
@@ -455,7 +459,7 @@ impl Story<'_> {
         Ok(found)
     }
 
-    /// Reads all lists and registers, for the checker of histories.
+    /// Reads all lists, registers and counters, for the checker of histories.
     fn chronicle_state(
         &mut self,
         engine: &Arc<Engine>,

@@ -29,6 +29,7 @@
 //! parts; most let additions share their rows' locks at once. The other half draws every setting.
 
 mod caches;
+mod counters;
 mod later;
 mod retired;
 mod whole;
@@ -573,12 +574,13 @@ impl World {
         self.draw_copies(&mut Rng::new(self.seed, "fifteenth generator"));
     }
 
-    /// Draws a world whose sessions mostly use lists and registers, judged only by the checker of
-    /// histories.
+    /// Draws a world whose sessions mostly use lists, registers and counters, judged only by the
+    /// checker of histories.
     pub fn of_histories(seed: u64) -> Self {
         let mut world = Self::new(seed);
         // Only the model can judge flipped bits.
         (world.histories, world.mix.unique, world.flips) = (true, 90, 0);
+        world.draw_counters(&mut Rng::new(seed, counters::PURPOSE));
         world
     }
 }

@@ -9,6 +9,7 @@
 //! Source: Kingsbury and Alvaro, "Elle: Inferring Isolation Anomalies from Experimental
 //! Observations", VLDB 2020.
 
+use super::counters::is_counters;
 use super::{Script, kind_of};
 use crate::sql::{A, D, K, Kind, Pred, Row, Set, Stmt, U};
 use clearway_ir::{LockWait, TableDef};
@@ -26,9 +27,9 @@ const KINDS: [Kind; 5] = [Kind::Keyed, Kind::Guarded, Kind::Apart, Kind::Spread,
 /// Maximum number of tables.
 const TABLES: usize = 3;
 
-/// Returns true for a table of lists or registers.
+/// Returns true for a table of lists, registers or counters.
 pub fn is_unique(table: &str) -> bool {
-    table.starts_with(LISTS) || table.starts_with(REGISTERS)
+    table.starts_with(LISTS) || table.starts_with(REGISTERS) || is_counters(table)
 }
 
 /// Returns the row of a key with this text, unless the row has moved.
@@ -56,10 +57,17 @@ pub(super) fn first_value(session: &str) -> u64 {
 }
 
 impl Script {
-    /// Generates a statement over one of the tables of lists and registers, or the creation of one.
+    /// Generates a statement over one of the tables of lists, registers and counters, or the
+    /// creation of one.
     pub(super) fn unique_work(&mut self, tables: &[&Arc<TableDef>]) -> Stmt {
-        let own: Vec<&Arc<TableDef>> =
-            tables.iter().copied().filter(|table| is_unique(&table.name)).collect();
+        if self.mix.counters > 0
+            && self.rng.percent(self.mix.counters)
+            && let Some(stmt) = self.counter_work(tables)
+        {
+            return stmt;
+        }
+        let is_own = |table: &&Arc<TableDef>| is_unique(&table.name) && !is_counters(&table.name);
+        let own: Vec<&Arc<TableDef>> = tables.iter().copied().filter(is_own).collect();
         if own.is_empty() || (own.len() < TABLES && self.rng.percent(2)) {
             let prefix = self.rng.pick(&[LISTS, LISTS, REGISTERS]);
             let kind = self.rng.pick(&KINDS);
