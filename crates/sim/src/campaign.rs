@@ -17,6 +17,10 @@ use std::time::Instant;
 
 /// A planted bug must be found within this many seeds.
 const CANARY_SEEDS: u64 = 20_000;
+/// Histories with additions, and how many of these must share their rows. Up to 15 at each
+/// partition are not counted.
+const SEEDS_WITH_ADDITIONS: std::ops::Range<u64> = 40..70;
+const LEAST_SHARED: u64 = 24;
 /// One of this many seeds is run twice.
 const TWICE: usize = 20;
 /// Seeds that found a bug once.
@@ -187,10 +191,33 @@ fn prepare() {
     panics::install();
 }
 
+/// Fails unless additions of some histories share their rows: otherwise the checker would judge no
+/// concurrent additions.
+fn check_additions() -> Result<(), String> {
+    let mut sum = Report::default();
+    for seed in SEEDS_WITH_ADDITIONS {
+        let report = Subject::Histories.quietly(seed)?;
+        report.counts.into_iter().for_each(|(what, times)| sum.count(what, times));
+    }
+    let [all, exclusive] = ["learned additions", "exclusive additions"]
+        .map(|what| sum.counts.get(what).copied().unwrap_or_default());
+    let shared = all - exclusive;
+    println!(
+        "sim: {shared} of {all} additions in blocks of {SEEDS_WITH_ADDITIONS:?} share their rows"
+    );
+    if shared < LEAST_SHARED {
+        return Err(format!("less than {LEAST_SHARED} additions to counters share their rows"));
+    }
+    Ok(())
+}
+
 /// Plants each known kind of bug, or only `only`, and checks that the judge finds it within
 /// [`CANARY_SEEDS`] seeds from `first`. The default is the seed that found it last.
 pub fn canaries(subject: Subject, first: Option<u64>, only: Option<&str>) -> Result<(), String> {
     prepare();
+    if subject == Subject::Histories {
+        check_additions()?;
+    }
     let mut missed = Vec::new();
     for &bug in subject.bugs() {
         let name = format!("{bug:?}");
