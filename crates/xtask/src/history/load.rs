@@ -6,7 +6,8 @@
 //! answered has an unknown outcome. What is rolled back to a savepoint is recorded as an aborted
 //! transaction of its own.
 
-use super::steps::{GROUP, KEYS, Keys, REGISTERS, ROWS, Step, connect};
+use super::additions::{Additions, HOT};
+use super::steps::{COUNTERS, GROUP, KEYS, Keys, REGISTERS, ROWS, Step, connect};
 use clearway_harness::batch::MessageBatch;
 use clearway_harness::client::{Answer, PgClient, QueryError};
 use clearway_harness::{Endpoint, Res};
@@ -14,7 +15,7 @@ use clearway_history::{History, Op, Txn, TxnOutcome};
 use clearway_testkit::Rng;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, SyncSender};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// Keys of a table that are in use at once.
@@ -32,6 +33,8 @@ pub struct Shared {
     pub clock: Instant,
     /// Values used so far; each is written once.
     pub values: AtomicU64,
+    /// Additions to counters.
+    pub additions: Mutex<Additions>,
     /// Transactions recorded so far, and the number that ends the run.
     pub done: AtomicU64,
     pub target: u64,
@@ -52,6 +55,11 @@ impl Shared {
     /// Returns the last key used so far. After the last key of all, the window starts again at 0.
     pub fn last_used(&self) -> u64 {
         (self.values.load(Ordering::Relaxed) / VALUES_A_KEY + WINDOW).min(KEYS - 1)
+    }
+
+    /// Returns the additions to counters.
+    pub fn additions(&self) -> MutexGuard<'_, Additions> {
+        self.additions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records a transaction.
@@ -132,7 +140,8 @@ impl Worker<'_> {
     fn finish(&mut self, event: Event, start: u64) -> Res<Option<Txn>> {
         let (session, end) = (self.session, Some(self.shared.now()));
         let txn = |outcome, ops| Txn { session, start, end, outcome, ops };
-        let is_write = |op: &Op| matches!(op, Op::Append { .. } | Op::Write { .. });
+        let is_write =
+            |op: &Op| matches!(op, Op::Append { .. } | Op::Write { .. } | Op::Add { .. });
         let (ops, undone) = (std::mem::take(&mut self.ops), std::mem::take(&mut self.undone));
         let is_only_read = undone.is_empty() && !ops.iter().any(is_write);
         if !undone.is_empty() {
@@ -160,7 +169,8 @@ impl Worker<'_> {
                 let step = self.any_step();
                 self.pipeline(vec![step])
             }
-            31..=80 => {
+            31..=44 => self.adding(),
+            45..=80 => {
                 let mut steps = self.block();
                 steps.insert(0, Step::Control("begin"));
                 steps.push(Step::Control("commit"));
@@ -194,6 +204,39 @@ impl Worker<'_> {
         }
     }
 
+    /// Runs a block whose last steps are additions, at once or one step at a time, so that others
+    /// can add to the same counters before it ends.
+    fn adding(&mut self) -> Res<Event> {
+        let mut steps = vec![Step::Control("begin")];
+        if self.rng.between(1, 3) == 1 {
+            steps.push(self.any_read());
+        }
+        let count = self.rng.between(1, 3);
+        let mut additions: Vec<Step> = (0..count).map(|_| self.addition(false)).collect();
+        // In one order: where they do not share the rows, they would mostly deadlock.
+        additions.sort_unstable_by_key(|step| match step {
+            Step::Add { id, .. } => *id,
+            _ => u64::MAX,
+        });
+        steps.extend(additions);
+        if self.rng.between(1, 3) == 1 {
+            let (table, id) = (self.rng.between(0, 1) as usize, self.id());
+            steps.push(Step::Append { table, id, value: self.value() });
+        }
+        let ending = if self.rng.between(1, 6) == 1 { "rollback" } else { "commit" };
+        steps.push(Step::Control(ending));
+        if self.rng.between(1, 2) == 1 {
+            return self.pipeline(steps);
+        }
+        Ok(self.all(&steps)?.unwrap_or_else(|| self.ended()))
+    }
+
+    /// Returns what the last step did, if it was COMMIT or ROLLBACK.
+    fn ended(&self) -> Event {
+        let tag = self.answers.last().map_or("", |answer| &answer.tag);
+        if tag == "COMMIT" { Event::Committed } else { Event::RolledBack }
+    }
+
     /// Runs one step at a time, with reads that decide about writes, savepoints and rollbacks.
     fn interactive(&mut self) -> Res<Event> {
         if let Some(event) = self.one(&Step::Control("begin"))? {
@@ -203,7 +246,7 @@ impl Worker<'_> {
         let writes = self.rng.between(1, 4) > 1;
         for _ in 0..self.rng.between(1, 3) {
             let id = self.id();
-            let event = match self.rng.between(1, 4) {
+            let event = match self.rng.between(1, 5) {
                 _ if !writes => {
                     let read = self.any_read();
                     self.one(&read)?
@@ -217,6 +260,7 @@ impl Worker<'_> {
                     let read = self.any_read();
                     self.one(&read)?
                 }
+                3 => self.count()?,
                 _ => self.replace(id)?,
             };
             if let Some(event) = event {
@@ -235,8 +279,19 @@ impl Worker<'_> {
             "commit"
         };
         let event = self.one(&Step::Control(ending))?;
-        let tag = self.answers.last().map_or("", |answer| &answer.tag);
-        Ok(event.unwrap_or(if tag == "COMMIT" { Event::Committed } else { Event::RolledBack }))
+        Ok(event.unwrap_or_else(|| self.ended()))
+    }
+
+    /// Adds to a counter, between a read of it with or without a lock and another read.
+    fn count(&mut self) -> Res<Option<Event>> {
+        let add = self.addition(true);
+        let Step::Add { id, .. } = add else { return self.one(&add) };
+        let read = Step::Read { table: COUNTERS, first: id, last: id };
+        let first = match self.rng.between(1, 3) {
+            1 => Step::Lock { table: COUNTERS, id },
+            _ => read.clone(),
+        };
+        self.all(&[first, add, read])
     }
 
     /// Reads a register and then writes it, in one of three ways.
@@ -255,13 +310,17 @@ impl Worker<'_> {
         self.one(&Step::Insert { id, value })
     }
 
-    /// Appends after a savepoint, which is rolled back or released, then reads the result.
+    /// Appends or adds after a savepoint, which is rolled back or released, then reads the result.
     fn savepoint(&mut self) -> Res<Option<Event>> {
-        let append = self.append();
-        let Step::Append { table, id, .. } = append else { return Ok(None) };
+        let write = if self.rng.between(1, 2) == 1 { self.append() } else { self.addition(true) };
+        let (table, id) = match write {
+            Step::Append { table, id, .. } => (table, id),
+            Step::Add { id, .. } => (COUNTERS, id),
+            _ => return Ok(None),
+        };
         let keep = self.rng.between(1, 2) == 1;
         let kept = self.ops.len();
-        if let Some(event) = self.all(&[Step::Control("savepoint"), append])? {
+        if let Some(event) = self.all(&[Step::Control("savepoint"), write])? {
             return Ok(Some(event));
         }
         if !keep {
@@ -336,9 +395,24 @@ impl Worker<'_> {
         Step::Append { table, id: self.id(), value: self.value() }
     }
 
+    /// Draws an addition to one of the counters in use, or an append if all are full.
+    fn addition(&mut self, then_reads: bool) -> Step {
+        let slot = self.rng.between(0, HOT as u64 - 1) as usize;
+        let taken = self.shared.additions().take(slot);
+        match taken {
+            Some((id, value)) => Step::Add { id, value, then_reads },
+            None => self.append(),
+        }
+    }
+
     fn any_read(&mut self) -> Step {
-        let table = self.rng.between(0, 3) as usize;
-        let first = self.id();
+        let table = self.rng.between(0, 4) as usize;
+        let first = if table == COUNTERS {
+            let slot = self.rng.between(0, HOT as u64 - 1) as usize;
+            self.shared.additions().current(slot)
+        } else {
+            self.id()
+        };
         match self.rng.between(1, 5) {
             1 if table % 2 == 1 => Step::Group { table, group: first / GROUP },
             2 => Step::Read { table, first, last: (first + self.rng.between(1, 7)).min(KEYS - 1) },
@@ -347,7 +421,8 @@ impl Worker<'_> {
     }
 
     fn any_step(&mut self) -> Step {
-        match self.rng.between(1, 14) {
+        match self.rng.between(1, 17) {
+            15.. => self.addition(false),
             1..=4 => self.any_read(),
             5..=8 => self.append(),
             9 => Step::Insert { id: self.id(), value: self.value() },
@@ -381,6 +456,9 @@ impl Worker<'_> {
             steps.push(Step::Update { id: self.id(), value: self.value() });
         } else {
             steps.extend((0..self.rng.between(0, 2)).map(|_| self.append()).collect::<Vec<_>>());
+            if self.rng.between(1, 5) == 1 {
+                steps.push(self.addition(true));
+            }
         }
         // Reads before and after writes.
         if steps.len() > 1 && self.rng.between(1, 2) == 1 {

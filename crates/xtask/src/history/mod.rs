@@ -7,6 +7,7 @@
 //! it allows may be found, and the schedules of [`control`] must show each of them. PostgreSQL runs
 //! the same as the control.
 
+mod additions;
 mod control;
 mod load;
 mod steps;
@@ -96,6 +97,7 @@ fn rounds(options: &Options, kind: &Kind, data: &Path, mut rng: Rng) -> Res<Hist
     if options.postgres || isolation != Isolation::Serializable {
         control::run(server.endpoint(), isolation)?;
     }
+    additions::run(server.endpoint(), options, isolation)?;
     let mut history = History::new();
     let keys = steps::Keys::new(&mut history);
     let shared = Shared {
@@ -104,6 +106,7 @@ fn rounds(options: &Options, kind: &Kind, data: &Path, mut rng: Rng) -> Res<Hist
         clock: Instant::now(),
         // Never 0, which a register could hold by mistake.
         values: AtomicU64::new(1),
+        additions: Mutex::new(additions::Additions::new()),
         done: AtomicU64::new(0),
         target: options.transactions.unwrap_or(u64::MAX),
         stop: AtomicBool::new(false),
@@ -142,9 +145,11 @@ fn rounds(options: &Options, kind: &Kind, data: &Path, mut rng: Rng) -> Res<Hist
             seed: rng.next_u64(),
         };
         let is_last = moment >= left || options.rounds.is_some_and(|rounds| round + 1 >= rounds);
-        let (took, is_last) = one.run(&shared, running, moment.min(left), is_last)?;
+        let (took, last) = one.run(&shared, running, moment.min(left), is_last)?;
         worked += took;
-        if is_last {
+        if let Some(server) = last {
+            additions::count(server.endpoint(), options, isolation)?;
+            server.stop()?;
             let server = kind.start(data)?;
             read_all(&shared, &server, round + 1)?;
             server.stop()?;
@@ -160,7 +165,8 @@ fn rounds(options: &Options, kind: &Kind, data: &Path, mut rng: Rng) -> Res<Hist
 /// Reads everything ever used, as one transaction.
 fn read_all(shared: &Shared, server: &PrivateServer, round: u32) -> Res<()> {
     let start = shared.now();
-    let ops = steps::read_all(server.endpoint(), &shared.keys, shared.last_used())?;
+    let last_counter = shared.additions().last_used();
+    let ops = steps::read_all(server.endpoint(), &shared.keys, shared.last_used(), last_counter)?;
     // These reads have session numbers from the top.
     let txn = Txn {
         session: u32::MAX - round,
@@ -180,15 +186,15 @@ struct Round {
 }
 
 impl Round {
-    /// Returns how long the load ran and whether this was the last round: as configured, or because
-    /// the transactions are done.
+    /// Returns how long the load ran and, if this was the last round, the server: as configured, or
+    /// because the transactions are done.
     fn run(
         &self,
         shared: &Shared,
         server: PrivateServer,
         length: Duration,
         is_last: bool,
-    ) -> Res<(Duration, bool)> {
+    ) -> Res<(Duration, Option<PrivateServer>)> {
         let endpoint: Endpoint = server.endpoint().clone();
         let (end, ended) = sync_channel(1);
         let (ready, all_ready) = channel();
@@ -249,14 +255,12 @@ impl Round {
                 unknown.len(),
                 if is_last { "at the end" } else { "at the kill" }
             );
-            if let Some(server) = log {
-                server.stop()?;
-            }
-            // The server is gone: what has not happened by now never will.
+            // Either the server is gone, or all clients have their answers: what has not happened
+            // by now never will.
             for txn in unknown {
                 shared.push(Txn { end: Some(shared.now()), ..txn })?;
             }
-            Ok((took, is_last))
+            Ok((took, log))
         })
     }
 }

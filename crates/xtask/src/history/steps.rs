@@ -1,10 +1,11 @@
-//! What the clients do: statements over lists and registers, and what their answers mean.
+//! What the clients do: statements over lists, registers and counters, and what their answers mean.
 //!
 //! | table | objects | an absent row is |
 //! |---|---|---|
 //! | `h_list0`, `h_list1` | a list in each row, as text; all rows are there from the start | - |
 //! | `h_rows` | a list in the rows of each `k`, in the order of `pos` | an empty list |
 //! | `h_reg` | a register in each row | a register that nobody wrote |
+//! | `h_count` | a counter in each row; all rows are there from the start | - |
 //!
 //! `grp` is `id / GROUP`, and indexed: a read of a group reads all of its keys, including the
 //! absent ones.
@@ -20,25 +21,29 @@ pub const KEYS: u64 = 20_000;
 /// Keys of one group.
 pub const GROUP: u64 = 4;
 /// Tables.
-pub const TABLES: [&str; 4] = ["h_list0", "h_list1", "h_rows", "h_reg"];
+pub const TABLES: [&str; 5] = ["h_list0", "h_list1", "h_rows", "h_reg", "h_count"];
 /// The table of lists in rows.
 pub const ROWS: usize = 2;
 /// The table of registers.
 pub const REGISTERS: usize = 3;
+/// The table of counters.
+pub const COUNTERS: usize = 4;
 
-const SCHEMA: [&str; 8] = [
+const SCHEMA: [&str; 10] = [
     "create table h_list0 (id int primary key, grp int not null, v text not null)",
     "create table h_list1 (id int primary key, grp int not null, v text not null)",
     "create index h_list1_grp on h_list1 (grp)",
     "create table h_rows (k int, pos int, val bigint not null, primary key (k, pos))",
     "create table h_reg (id int primary key, grp int not null, v bigint not null)",
     "create index h_reg_grp on h_reg (grp)",
+    "create table h_count (id int primary key, n bigint not null)",
     "insert into h_list0 select i, i / 4, '' from generate_series(0, 19999) i",
     "insert into h_list1 select i, i / 4, '' from generate_series(0, 19999) i",
+    "insert into h_count select i, 0 from generate_series(0, 19999) i",
 ];
 
 /// Names of the prepared statements, with their texts.
-const STATEMENTS: [(&str, &str); 27] = [
+const STATEMENTS: [(&str, &str); 32] = [
     ("begin", "begin"),
     ("commit", "commit"),
     ("rollback", "rollback"),
@@ -53,16 +58,21 @@ const STATEMENTS: [(&str, &str); 27] = [
         "append2",
         "insert into h_rows select $1::int, coalesce(max(pos), 0) + 1, $2::bigint from h_rows where k = $1::int",
     ),
+    ("add", "update h_count set n = n + $2 where id = $1"),
+    ("add, then read", "update h_count set n = $2 + n where id = $1"),
     ("read0", "select id, v from h_list0 where id between $1 and $2"),
     ("read1", "select id, v from h_list1 where id between $1 and $2"),
     ("read2", "select k, val from h_rows where k between $1 and $2 order by k, pos"),
     ("read3", "select id, v from h_reg where id between $1 and $2"),
+    ("read4", "select id, n from h_count where id between $1 and $2"),
     ("point0", "select id, v from h_list0 where id = $1"),
     ("point1", "select id, v from h_list1 where id = $1"),
     ("point2", "select k, val from h_rows where k = $1 order by k, pos"),
     ("point3", "select id, v from h_reg where id = $1"),
+    ("point4", "select id, n from h_count where id = $1"),
     ("lock0", "select id, v from h_list0 where id = $1 for update"),
     ("lock1", "select id, v from h_list1 where id = $1 for update"),
+    ("lock4", "select id, n from h_count where id = $1 for update"),
     ("group1", "select id, v from h_list1 where grp = $1"),
     ("group3", "select id, v from h_reg where grp = $1"),
     ("insert", "insert into h_reg values ($1, $2, $3)"),
@@ -72,7 +82,7 @@ const STATEMENTS: [(&str, &str); 27] = [
 ];
 
 /// Longest that an answer may take.
-const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// One statement. Values are unique, keys are below [`KEYS`].
 #[derive(Clone, Debug)]
@@ -85,7 +95,9 @@ pub enum Step {
     Spread { table: usize, first: u64, last: u64, value: u64 },
     /// Reads the keys from `first` to `last`; a single key by equality.
     Read { table: usize, first: u64, last: u64 },
-    /// Reads a list of tables 0 and 1 with FOR UPDATE.
+    /// Adds to a counter. The text depends on whether the transaction may read afterwards.
+    Add { id: u64, value: u64, then_reads: bool },
+    /// Reads a list of tables 0 and 1, or a counter, with FOR UPDATE.
     Lock { table: usize, id: u64 },
     /// Reads a group of table 1 or 3 through the secondary index.
     Group { table: usize, group: u64 },
@@ -115,16 +127,17 @@ impl Step {
                 let name = ["spread0", "spread1"][*table];
                 batch.execute(name, &[&text(first), &text(last), &format!(",{value}")]);
             }
+            Self::Add { id, value, then_reads } => {
+                let name = if *then_reads { "add, then read" } else { "add" };
+                batch.execute(name, &[&text(id), &text(value)]);
+            }
             Self::Read { table, first, last } if first == last => {
-                batch.execute(["point0", "point1", "point2", "point3"][*table], &[&text(first)]);
+                batch.execute(format!("point{table}"), &[&text(first)]);
             }
             Self::Read { table, first, last } => {
-                batch.execute(
-                    ["read0", "read1", "read2", "read3"][*table],
-                    &[&text(first), &text(last)],
-                );
+                batch.execute(format!("read{table}"), &[&text(first), &text(last)]);
             }
-            Self::Lock { table, id } => batch.execute(["lock0", "lock1"][*table], &[&text(id)]),
+            Self::Lock { table, id } => batch.execute(format!("lock{table}"), &[&text(id)]),
             Self::Group { table, group } => {
                 batch.execute(
                     if *table == REGISTERS { "group3" } else { "group1" },
@@ -149,6 +162,9 @@ impl Step {
         let write = |id, value| Op::Write { key: keys.key(REGISTERS, id), value };
         match *self {
             Self::Append { table, id, value } => vec![append(table, id, value)],
+            // The schedule of additions adds 0.
+            Self::Add { value: 0, .. } => Vec::new(),
+            Self::Add { id, value, .. } => vec![Op::Add { key: keys.key(COUNTERS, id), value }],
             Self::Spread { table, first, last, value } => {
                 (first..=last).map(|id| append(table, id, value)).collect()
             }
@@ -177,6 +193,12 @@ impl Step {
                         "an append to {} {first} to {last} answers `{}`",
                         TABLES[*table], answer.tag
                     ));
+                }
+                ops.extend(self.writes(keys));
+            }
+            Self::Add { id, .. } => {
+                if answer.tag != "UPDATE 1" {
+                    return Err(format!("an addition to {id} answers `{}`", answer.tag));
                 }
                 ops.extend(self.writes(keys));
             }
@@ -233,6 +255,11 @@ fn read(
             return Err(bad());
         }
         let list = slot.get_or_insert_default();
+        if table == COUNTERS {
+            let sum: i64 = value.parse().map_err(|_| bad())?;
+            list.push(sum as u64);
+            continue;
+        }
         for element in value.split(',').filter(|element| !element.is_empty()) {
             list.push(element.parse().map_err(|_| bad())?);
         }
@@ -241,6 +268,11 @@ fn read(
         let key = keys.key(table, id);
         match table {
             REGISTERS => Op::Read { key, value: list.and_then(|list| list.first().copied()) },
+            // A lost row is a counter of 0: the checker reports what was lost.
+            COUNTERS => {
+                let sum = list.and_then(|list| list.first().copied()).unwrap_or_default();
+                Op::Sum { key, value: sum as i64 }
+            }
             _ => Op::List { key, values: list.unwrap_or_default() },
         }
     }));
@@ -281,12 +313,14 @@ pub fn connect(endpoint: &Endpoint) -> Res<PgClient> {
     Ok(client)
 }
 
-/// Reads all keys up to `last`, as operations of one transaction.
-pub fn read_all(endpoint: &Endpoint, keys: &Keys, last: u64) -> Res<Vec<Op>> {
+/// Reads all keys, as operations of one transaction: counters up to `last_counter`, others up to
+/// `last`.
+pub fn read_all(endpoint: &Endpoint, keys: &Keys, last: u64, last_counter: u64) -> Res<Vec<Op>> {
     let mut client = connect(endpoint)?;
     let mut batch = MessageBatch::default();
+    let last = |table| if table == COUNTERS { last_counter } else { last };
     let steps: Vec<Step> =
-        (0..TABLES.len()).map(|table| Step::Read { table, first: 0, last }).collect();
+        (0..TABLES.len()).map(|table| Step::Read { table, first: 0, last: last(table) }).collect();
     batch.execute("begin", &[""; 0]);
     steps.iter().for_each(|step| step.add(&mut batch));
     batch.execute("commit", &[""; 0]);
@@ -330,6 +364,22 @@ mod tests {
             [register(4, None), register(5, Some(9)), register(6, None)],
         ];
         assert_eq!(ops, expected.concat());
+    }
+
+    #[test]
+    fn a_counter_is_read_as_a_signed_sum() {
+        let keys = Keys::new(&mut History::new());
+        let mut ops = Vec::new();
+        let range = Step::Read { table: COUNTERS, first: 4, last: 6 };
+        range.record(&answer(&[("4", "-3"), ("6", "5")]), &keys, &mut ops).unwrap();
+        let sum = |id, value| Op::Sum { key: keys.key(COUNTERS, id), value };
+        assert_eq!(ops, [sum(4, -3), sum(5, 0), sum(6, 5)]);
+        ops.clear();
+        let add = Step::Add { id: 4, value: 8, then_reads: true };
+        let answer = |tag: &str| Answer { tag: tag.into(), ..Answer::default() };
+        add.record(&answer("UPDATE 1"), &keys, &mut ops).unwrap();
+        assert_eq!(ops, [Op::Add { key: keys.key(COUNTERS, 4), value: 8 }]);
+        assert!(add.record(&answer("UPDATE 0"), &keys, &mut ops).is_err());
     }
 
     #[test]
