@@ -9,12 +9,13 @@ use crate::raw::{
     Fixture, LIMIT, Message, Raw, bind, close, describe, execute, flush, parse, query, sync,
 };
 use clearway_harness::client::PgClient;
-use clearway_harness::server::Kind;
+use clearway_harness::server::{Kind, PrivateServer};
 use clearway_harness::tools::{self, TempDir};
 use clearway_server::config::HotRows;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 const WHOLE: HotRows = HotRows { increments: true, whole: true, retire: false };
 
@@ -342,6 +343,76 @@ fn recorded_whole_transactions_match_postgres_15() {
             std::fs::read_to_string(path()).unwrap() == answers,
             "PostgreSQL's answers differ from the recorded ones"
         );
+    }
+}
+
+/// Starts a server in a process of its own, because lock requests are counted per process.
+fn alone(hot_rows: &str) -> (PrivateServer, TempDir) {
+    let directory = TempDir::new("whole-alone").unwrap();
+    let args = ["--hot-rows", hot_rows, "--partitions", "4", "--workers", "2"];
+    let binary = PathBuf::from(env!("CARGO_BIN_EXE_clearway"));
+    let kind = Kind::Clearway { binary, args: args.map(String::from).to_vec() };
+    (kind.start(&directory.path().join("data")).unwrap(), directory)
+}
+
+/// Requests for locks of rows, ranges and tables since the server's start.
+fn lock_requests(c: &mut Raw) -> u64 {
+    let sum = "select coalesce(sum(requests), 0) from clearway.contention \
+               where name like 'lock.%' and name <> 'lock.partition'";
+    c.column(sum)[0].parse().unwrap()
+}
+
+/// Waits until no transaction is active at any partition: a whole transaction locks where others
+/// hold locks.
+fn await_quiet(c: &mut Raw) {
+    let began = Instant::now();
+    while c.column("select sum(active) from clearway.partitions") != ["0"] {
+        assert!(began.elapsed() < LIMIT, "a transaction is still active");
+    }
+}
+
+/// A complete transaction in one message, or in one pipeline before its Sync, is recognised: with
+/// `whole` it takes no locks. The same transaction sent one statement at a time does, and so do all
+/// of them without `whole`.
+#[test]
+fn complete_transactions_take_no_locks() {
+    let statements = ["begin", ADD, ADD_2, "select v from t where k = 1", "commit"];
+    let implicit = &statements[1..4];
+    let complete = [
+        ("query", query(&statements.join("; "))),
+        ("query without begin", query(&implicit.join("; "))),
+        ("pipeline", pipe(&statements)),
+        ("pipeline without begin", pipe(implicit)),
+    ];
+    for (hot_rows, is_recognised) in [("whole", true), ("off", false)] {
+        let (server, _directory) = alone(hot_rows);
+        let address = SocketAddr::from(([127, 0, 0, 1], server.endpoint().port));
+        let (mut client, mut control) = (Raw::connect(address), Raw::connect(address));
+        control.query("create table t (k int primary key, v int)");
+        control.query("insert into t select i, 100 from generate_series(1, 8) i");
+        let mut locks = |send: &mut dyn FnMut(&mut Raw)| {
+            await_quiet(&mut control);
+            let before = lock_requests(&mut control);
+            send(&mut client);
+            lock_requests(&mut control) - before
+        };
+        for (name, bytes) in &complete {
+            let requests = locks(&mut |client| {
+                client.send(bytes);
+                let reply = client.until_ready();
+                assert!(reply.iter().all(|m| m.tag != 'E'), "{hot_rows}: {name}: {reply:?}");
+            });
+            // Otherwise at least the two rows.
+            let fits = if is_recognised { requests == 0 } else { requests >= 2 };
+            assert!(fits, "{hot_rows}: {name}: {requests} lock requests");
+        }
+        let requests = locks(&mut |client| {
+            statements.iter().for_each(|sql| drop(client.query(sql)));
+        });
+        assert!(requests >= 2, "{hot_rows}: one at a time: {requests} lock requests");
+        let rows = control.column("select v from t where k <= 2 order by k");
+        assert_eq!(rows, ["105", "105"], "{hot_rows}");
+        server.stop().unwrap();
     }
 }
 
