@@ -33,7 +33,8 @@ use clearway_ir::Catalog;
 use clearway_latch::lockstat::Class;
 use clearway_latch::{CachePadded, Combiner, DRAIN_LIMIT, Latch, LatchGuard, Submitted};
 use clearway_partition::{
-    Limits, Message, Outbox, Partition, PartitionTimes, SchemeCounts, SchemeKind, Snapshots,
+    CascadeCounts, Limits, Message, Outbox, Partition, PartitionTimes, SchemeCounts, SchemeKind,
+    Snapshots,
 };
 use clearway_storage::{Node, NodeConfig, OpenError, RecoveryReport, SpillFile};
 use clearway_sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -398,11 +399,13 @@ impl Engine {
     }
     /// Returns each partition's scheme, counts and times, in their order. Asks no partition: the
     /// counts may lack those of a few messages.
-    pub fn partition_counts(&self) -> Vec<(SchemeKind, SchemeCounts, PartitionTimes)> {
+    pub fn partition_counts(
+        &self,
+    ) -> Vec<(SchemeKind, SchemeCounts, CascadeCounts, PartitionTimes)> {
         let each = self.all().zip(&self.published);
         each.map(|(partition, published)| {
-            let (counts, times) = published.get();
-            (self.schemes.of(partition), counts, times)
+            let (counts, cascades, times) = published.get();
+            (self.schemes.of(partition), counts, cascades, times)
         })
         .collect()
     }

@@ -74,10 +74,12 @@ pub use tag::Tag;
 pub use task::Suspended;
 pub use whole::{Whole, reach};
 
+/// A partition's state, counts and times.
+pub use clearway_partition::{
+    CascadeCounts, Cascades, PartitionReport, PartitionTimes, SchemeCounts,
+};
 /// How much a partition does in one slice, and its scheme.
 pub use clearway_partition::{Limits, SchemeKind};
-/// A partition's state, counts and times.
-pub use clearway_partition::{PartitionReport, PartitionTimes, SchemeCounts};
 /// A check's options and findings.
 pub use clearway_storage::check::{
     CheckOptions, CheckProgress, FINDINGS, Finding, FindingSeverity, Report,

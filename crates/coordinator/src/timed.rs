@@ -10,11 +10,11 @@
 //!
 //! Counts and times are published for readers outside of the partition after each message that is
 //! timed. Almost all counts change only while a transaction has the partition to itself, so what is
-//! published is rarely out of date.
+//! published is rarely out of date. Cascades may be late by up to [`SAMPLED`] messages.
 //!
 //! Locking: the baton of the partition. A crash leaves nothing.
 
-use clearway_partition::{Message, Outbox, Partition, PartitionTimes, SchemeCounts};
+use clearway_partition::{CascadeCounts, Message, Outbox, Partition, PartitionTimes, SchemeCounts};
 use clearway_sync::time::{Duration, Instant};
 use std::sync::Arc;
 // Plain std: a statistic; no thread's decision depends on it.
@@ -28,17 +28,21 @@ const SAMPLED: u32 = 251;
 #[derive(Debug, Default)]
 pub(crate) struct Published {
     counts: [AtomicU64; 5],
+    cascades: [AtomicU64; 2],
     /// In nanoseconds.
     times: [AtomicU64; 2],
 }
 
 impl Published {
     /// Called by the holder of the partition's baton only.
-    fn set(&self, counts: SchemeCounts, times: PartitionTimes) {
+    fn set(&self, counts: SchemeCounts, cascades: CascadeCounts, times: PartitionTimes) {
         let SchemeCounts { speculated, validated, discarded, retried, blocked } = counts;
         let counts = [speculated, validated, discarded, retried, blocked];
         // Relaxed, here and below: no other data depends on the numbers.
         for (slot, count) in self.counts.iter().zip(counts) {
+            slot.store(count, Ordering::Relaxed);
+        }
+        for (slot, count) in self.cascades.iter().zip([cascades.cascades, cascades.undone]) {
             slot.store(count, Ordering::Relaxed);
         }
         for (slot, time) in self.times.iter().zip([times.stall, times.cpu]) {
@@ -47,12 +51,13 @@ impl Published {
     }
 
     /// Returns what was published last.
-    pub(crate) fn get(&self) -> (SchemeCounts, PartitionTimes) {
+    pub(crate) fn get(&self) -> (SchemeCounts, CascadeCounts, PartitionTimes) {
         let load = |slot: &AtomicU64| slot.load(Ordering::Relaxed);
         let [speculated, validated, discarded, retried, blocked] = self.counts.each_ref().map(load);
+        let [cascades, undone] = self.cascades.each_ref().map(load);
         let [stall, cpu] = self.times.each_ref().map(|time| Duration::from_nanos(load(time)));
         let counts = SchemeCounts { speculated, validated, discarded, retried, blocked };
-        (counts, PartitionTimes { stall, cpu })
+        (counts, CascadeCounts { cascades, undone }, PartitionTimes { stall, cpu })
     }
 }
 
@@ -110,6 +115,7 @@ impl Timed {
                 self.partition.times().cpu += now.duration_since(began) * SAMPLED;
             }
         }
-        self.published.set(self.partition.counts(), *self.partition.times());
+        let cascades = self.partition.cascades().totals();
+        self.published.set(self.partition.counts(), cascades, *self.partition.times());
     }
 }

@@ -13,6 +13,9 @@ pub const SCHEMA: &str = "clearway";
 pub enum SystemView {
     /// What the server has done since it started, in one row.
     Activity,
+    /// Transactions undone because one ahead of them was, one row for each partition and size of
+    /// such a cascade.
+    Cascades,
     /// Requests and waits of latches and locks, by caller, since the counters were last reset.
     Contention,
     /// Rows that several transactions hold or want at once, and how they are locked.
@@ -40,8 +43,9 @@ pub type ViewColumn = (&'static str, SqlType);
 
 impl SystemView {
     /// All views, ordered by name.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Activity,
+        Self::Cascades,
         Self::Contention,
         Self::HotRows,
         Self::LatchCalibration,
@@ -57,6 +61,7 @@ impl SystemView {
     pub fn name(self) -> &'static str {
         match self {
             Self::Activity => "clearway.activity",
+            Self::Cascades => "clearway.cascades",
             Self::Contention => "clearway.contention",
             Self::HotRows => "clearway.hot_rows",
             Self::LatchCalibration => "clearway.latch_calibration",
@@ -116,6 +121,7 @@ impl SystemView {
                 ("log_file_bytes", Int8),
                 ("version", Text),
             ],
+            Self::Cascades => &[("partition_number", Int4), ("undone", Int8), ("count", Int8)],
             Self::Contention => &[
                 ("name", Text),
                 ("caller", Text),

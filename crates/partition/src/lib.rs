@@ -27,6 +27,6 @@ pub use message::{
     Batch, Body, COMMITTED, Failure, FragmentOrigin, Message, NOBODY, Out, Outbox, RawOp, Reply,
     Stake, TakeHotRows, TakeReport,
 };
-pub use partition::{Partition, PartitionReport, PartitionTimes};
+pub use partition::{CascadeCounts, Cascades, Partition, PartitionReport, PartitionTimes};
 pub use scheme::{ExclusiveAccess, SchemeCounts, SchemeKind};
 pub use snapshots::{Committing, Opening, Snapshot, Snapshots};

@@ -43,6 +43,8 @@ pub(crate) struct Txn<L> {
     pub short: bool,
     /// A transaction that it was behind has been undone, and so has this one: it can only end.
     pub doomed: bool,
+    /// Number of transactions behind it that have been undone here, by the cascade in progress.
+    pub undone_behind: usize,
 }
 
 /// A row, by its tree and key.
@@ -244,6 +246,7 @@ impl<L: UndoLog> Txn<L> {
             retries: 0,
             short: false,
             doomed: false,
+            undone_behind: 0,
         }
     }
 

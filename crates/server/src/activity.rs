@@ -7,8 +7,8 @@ use crate::sessions::{self, Roll, SessionInfo, not_empty};
 use crate::shared::Shared;
 use crate::site;
 use clearway_coordinator::{
-    Activity as EngineActivity, Engine, HotRowView, LockCounts, LockWaitView, PartitionReport,
-    PartitionTimes, SchemeCounts, SchemeKind, System, TakeRows,
+    Activity as EngineActivity, CascadeCounts, Engine, HotRowView, LockCounts, LockWaitView,
+    PartitionReport, PartitionTimes, SchemeCounts, SchemeKind, System, TakeRows,
 };
 use clearway_env::{Disk, Open};
 use clearway_ir::LearnedRow;
@@ -34,7 +34,7 @@ pub(crate) struct Activity {
     /// Waiting transactions and deadlocks.
     pub(crate) locks: LockCounts,
     /// The partitions, in their order.
-    pub(crate) partitions: Vec<(SchemeKind, SchemeCounts, PartitionTimes)>,
+    pub(crate) partitions: Vec<(SchemeKind, SchemeCounts, CascadeCounts, PartitionTimes)>,
     /// Total length of the files with pages, in bytes.
     pub(crate) data_file_bytes: u64,
     /// Total length of the log's segments, in bytes.
@@ -101,6 +101,10 @@ impl System for Observed {
                     let observed = self.clone();
                     engine.run_blocking(Box::new(move || take(activity_row(&observed.activity()))));
                 }
+                None => take(RowBatch::new()),
+            },
+            SystemView::Cascades => match self.engine.upgrade() {
+                Some(engine) => engine.partition_reports(move |all| take(cascade_rows(&all))),
                 None => take(RowBatch::new()),
             },
             SystemView::Contention => take(contention_rows(&lockstat::contention())),
@@ -276,7 +280,7 @@ fn hot_rows(hot: &[HotRowView]) -> RowBatch {
 
 fn partition_rows(reports: &[(PartitionId, PartitionReport)]) -> RowBatch {
     let mut rows = RowBatch::new();
-    for (partition, PartitionReport { scheme, active, queue, counts, times }) in reports {
+    for (partition, PartitionReport { scheme, active, queue, counts, times, .. }) in reports {
         rows.push_with(|row| {
             row.push(DatumRef::Int4(partition.0.into()));
             row.push(DatumRef::Text(&scheme.to_string()));
@@ -291,6 +295,20 @@ fn partition_rows(reports: &[(PartitionId, PartitionReport)]) -> RowBatch {
                 row.push(DatumRef::Float8(time.as_secs_f64() * 1e6));
             }
         });
+    }
+    rows
+}
+
+fn cascade_rows(reports: &[(PartitionId, PartitionReport)]) -> RowBatch {
+    let mut rows = RowBatch::new();
+    for (partition, report) in reports {
+        for (undone, count) in report.cascades.sizes() {
+            rows.push_with(|row| {
+                row.push(DatumRef::Int4(partition.0.into()));
+                row.push(int(undone));
+                row.push(int(count));
+            });
+        }
     }
     rows
 }

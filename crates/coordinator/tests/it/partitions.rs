@@ -45,7 +45,10 @@ fn reports_show_queue_and_counts() {
         let at_0 = (0..ACCOUNTS).find(|id| Bank::home(*id, PARTITIONS).0 == 0).unwrap();
         let before = reports(&engine, &mut workers);
         let idle = PartitionReport { scheme, ..PartitionReport::default() };
-        assert_eq!(before.iter().copied().map(untimed).collect::<Vec<_>>(), [idle; 2]);
+        assert_eq!(
+            before.iter().cloned().map(untimed).collect::<Vec<_>>(),
+            [idle.clone(), idle.clone()]
+        );
 
         let all = bank.adding_to_all(&mut workers[0], 1);
         let one = bank.adding(&mut workers[1], at_0, 10);
@@ -55,15 +58,19 @@ fn reports_show_queue_and_counts() {
         let [ran, waits] = if speculates { [1, 0] } else { [0, 1] };
         let counts = SchemeCounts { speculated: ran, blocked: waits, ..SchemeCounts::default() };
         let during = reports(&engine, &mut workers);
-        let first =
-            PartitionReport { active: 1 + ran as usize, queue: waits as usize, counts, ..idle };
-        let second = PartitionReport { active: 1, ..idle };
-        assert_eq!(during.iter().copied().map(untimed).collect::<Vec<_>>(), [first, second]);
+        let first = PartitionReport {
+            active: 1 + ran as usize,
+            queue: waits as usize,
+            counts,
+            ..idle.clone()
+        };
+        let second = PartitionReport { active: 1, ..idle.clone() };
+        assert_eq!(during.into_iter().map(untimed).collect::<Vec<_>>(), [first, second]);
 
         workers[0].end(Step::Pending).unwrap();
         workers[1].end(Step::Pending).unwrap();
         let after = reports(&engine, &mut workers);
-        assert_eq!(untimed(after[0]), PartitionReport { counts, ..idle }, "{scheme}");
+        assert_eq!(untimed(after[0].clone()), PartitionReport { counts, ..idle }, "{scheme}");
         for (at, [before, after]) in before.iter().zip(&after).map(|(b, a)| [b, a]).enumerate() {
             assert!(after.times.stall > before.times.stall, "{scheme}: partition {at}");
         }

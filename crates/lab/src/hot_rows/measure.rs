@@ -1,5 +1,6 @@
 //! One run on one server, and its measurements.
 
+use super::cascades::{BySize, Cascades};
 use super::chains::{self, Chains};
 use super::clients::{self, Load};
 use super::work;
@@ -19,7 +20,7 @@ pub struct Contender {
     pub name: &'static str,
     server: PrivateServer,
     scale: u32,
-    /// Whether it reports waits (`clearway.contention`).
+    /// Whether it reports waits (`clearway.contention`), chains and cascades.
     reports_waits: bool,
     // Dropped after the server.
     _directory: TempDir,
@@ -46,11 +47,14 @@ pub struct Sample {
     pub lock_waits: f64,
     /// Milliseconds of such waits per transaction; NaN if the server does not report them.
     pub waited_ms: f64,
-    /// Blocks that the server ran again because a transaction ahead of them rolled back, in percent
-    /// of the committed transactions; NaN if the server does not report them.
+    /// Blocks that the server ran again because a transaction ahead of them rolled back or because
+    /// of a deadlock, in percent of the committed transactions; NaN if the server does not report
+    /// them.
     pub replayed: f64,
     /// Transactions behind another on one row; NaN if the server does not report them.
     pub chains: Chains,
+    /// Undone transactions behind others.
+    pub cascades: Cascades,
 }
 
 impl Contender {
@@ -85,6 +89,7 @@ impl Contender {
             contention::reset(endpoint)?;
         }
         let replays_before = self.replays()?;
+        let cascades_before = self.cascades()?;
         let cpu_before = cpu::used(self.server.id());
         let (report, chains) = match self.reports_waits {
             true => chains::watch(endpoint, || clients::run(endpoint, load))?,
@@ -95,6 +100,10 @@ impl Contender {
             .map(|(before, after)| after.saturating_sub(before));
         let rows = if self.reports_waits { Some(contention::read(endpoint)?) } else { None };
         let replays = self.replays()? - replays_before;
+        let cascades = match (cascades_before, self.cascades()?) {
+            (Some(before), Some(after)) => Cascades::between(&before, &after),
+            _ => Cascades::UNKNOWN,
+        };
         work.check(endpoint, &before, report.committed)?;
         let committed = report.committed.max(1) as f64;
         let lock_waits = |of: fn(&contention::Row) -> f64| {
@@ -123,7 +132,13 @@ impl Contender {
             waited_ms: lock_waits(|row| row.wait_us) / 1e3,
             replayed: 100.0 * replays / committed,
             chains,
+            cascades,
         })
+    }
+
+    /// Returns the cascades since the server's start; `None` if it does not report them.
+    fn cascades(&self) -> Res<Option<BySize>> {
+        self.reports_waits.then(|| BySize::read(self.server.endpoint())).transpose()
     }
 
     /// Returns the number of blocks that were run again since the server's start.

@@ -3,8 +3,9 @@
 //!
 //! [`session`] is a connection and [`clients`] drives many of them. [`work`] defines the
 //! transactions and checks their effects. [`measure`] runs them on a server, [`chains`] samples the
-//! server in the meantime, and [`judge`] holds the bars.
+//! server in the meantime, [`cascades`] reads its counts, and [`judge`] holds the bars.
 
+mod cascades;
 mod chains;
 mod clients;
 mod judge;
@@ -100,6 +101,16 @@ const CHAIN: Measure =
     Measure { label: "longest chain, mean of samples", unit: "", digits: 1, of: |s| s.chains.mean };
 const LONGEST_CHAIN: Measure =
     Measure { label: "longest chain", unit: "", digits: 0, of: |s| s.chains.most };
+const CASCADES: Measure =
+    Measure { label: "cascades", unit: "", digits: 0, of: |s| s.cascades.number };
+const UNDONE: Measure = Measure {
+    label: "undone transactions per cascade",
+    unit: "",
+    digits: 1,
+    of: |s| s.cascades.mean,
+};
+const LARGEST_CASCADE: Measure =
+    Measure { label: "largest cascade", unit: "", digits: 0, of: |s| s.cascades.largest };
 const LATENCY: Measure =
     Measure { label: "mean latency", unit: "ms", digits: 2, of: |s| s.latency_ms };
 
@@ -273,6 +284,9 @@ fn samples(work: Work, cases: &[Case]) -> Vec<Samples> {
         (REPLAYED, false),
         (CHAIN, false),
         (LONGEST_CHAIN, false),
+        (CASCADES, false),
+        (UNDONE, false),
+        (LARGEST_CASCADE, false),
     ];
     let of = measures.map(|(measure, drawn)| {
         let series = CONTENDERS.into_iter().enumerate().map(|(at, name)| {
@@ -332,9 +346,21 @@ fn rates(cases: &[Case]) -> Table {
 }
 
 /// Renders a contender's lock waits from `clearway.contention`, its chains of transactions behind
-/// each other from `clearway.hot_rows`, and the blocks that it ran again.
+/// each other from `clearway.hot_rows`, its cascades from `clearway.cascades`, and the blocks that
+/// it ran again.
 fn waits(cases: &[Case], contender: usize) -> Table {
-    let measures = [RATE, LATENCY, WAITS, WAITED, CHAIN, LONGEST_CHAIN, REPLAYED];
+    let measures = [
+        RATE,
+        LATENCY,
+        WAITS,
+        WAITED,
+        CHAIN,
+        LONGEST_CHAIN,
+        CASCADES,
+        UNDONE,
+        LARGEST_CASCADE,
+        REPLAYED,
+    ];
     let columns = measures.iter().map(|m| Column::ours(m.label, m.unit));
     let row = |case: &Case| {
         let cells = measures.iter().map(|m| case.cell(contender, m));
@@ -342,7 +368,7 @@ fn waits(cases: &[Case], contender: usize) -> Table {
     };
     Table {
         title: format!(
-            "Medians of {}, and lock waits and chains on hot rows",
+            "Medians of {}, and lock waits, chains and cascades on hot rows",
             CONTENDERS[contender]
         ),
         columns: std::iter::once(Column::ours("case", "")).chain(columns).collect(),
@@ -366,6 +392,7 @@ fn found(cases: &[Case]) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::report::PANELS;
+    use cascades::Cascades;
 
     pub(super) fn case(work: Work, clients: u32, ours: f64, theirs: f64) -> Case {
         let sample = |tps: f64| Sample {
@@ -380,6 +407,7 @@ mod tests {
             waited_ms: f64::NAN,
             replayed: f64::NAN,
             chains: chains::Chains::UNKNOWN,
+            cascades: Cascades::UNKNOWN,
         };
         let samples = [ours, theirs, ours, ours, ours, ours, ours]
             .map(|tps| vec![sample(tps), sample(tps * 3.0), sample(tps * 2.0)])
@@ -406,6 +434,30 @@ mod tests {
         );
         assert_eq!(samples(Work::Increment, &cases), Vec::new());
         assert!(found(&cases)[0].contains("1 of 2 cases"));
+    }
+
+    #[test]
+    fn cascades_are_shown_beside_chains() {
+        let mut cases = [case(Work::TimedRollback, 100, 10.0, 5.0)];
+        let all = [(4.0, 2.5, 7.0), (0.0, f64::NAN, f64::NAN), (2.0, 1.5, 2.0)];
+        for (sample, (number, mean, largest)) in cases[0].samples[AT_ALL].iter_mut().zip(all) {
+            sample.chains = chains::Chains { mean: 0.5, most: 3.0 };
+            sample.cascades = Cascades { number, mean, largest };
+        }
+        let table = waits(&cases, AT_ALL);
+        let shown = |label: &str| {
+            let at = table.columns.iter().position(|column| column.name == label).unwrap();
+            table.rows[0][at].to_string()
+        };
+        let labels =
+            ["longest chain", "cascades", "undone transactions per cascade", "largest cascade"];
+        assert_eq!(labels.map(shown), ["3 ±0", "2 ±2", "1.5 ±1.0", "2 ±5"]);
+        let other = waits(&cases, 0);
+        assert!(other.rows[0].contains(&Cell::Empty), "a server without cascades");
+        let samples = samples(Work::TimedRollback, &cases);
+        let cascades = samples.iter().find(|s| s.title.ends_with(": cascades")).unwrap();
+        assert_eq!((&*cascades.series[0].name, cascades.series.len()), (ALL, 1));
+        assert_eq!(cascades.series[0].points[0].y, [4.0, 0.0, 2.0]);
     }
 
     #[test]

@@ -81,7 +81,7 @@ impl<T: Trees> Partition<T> {
             }
             self.discard_behind(id, out)?;
             if !canary::on(Bug::KeptSuccessor) {
-                self.undo_behind(id, out)?;
+                self.undo_behind(id, txn, out)?;
             }
             self.trees.rollback(&mut txn.log, 0, &mut |_, _, _| {})?;
             self.tables.end(txn.changed.drain(..), None, Lsn(0));

@@ -37,10 +37,11 @@ mod spill;
 mod stranded;
 mod tables;
 
-pub use self::report::{PartitionReport, PartitionTimes};
+pub use self::report::{CascadeCounts, Cascades, PartitionReport, PartitionTimes};
 
 use self::blocking::Blocking;
 use self::fence::Fence;
+use self::report::Measured;
 use self::stranded::Stranded;
 use self::tables::Tables;
 use crate::exec::{AccessSets, Scratch, Stop};
@@ -91,7 +92,7 @@ pub struct Partition<T: Trees = Store> {
     sets: AccessSets,
     /// What became of rows that were read.
     gathering: Gathering,
-    times: PartitionTimes,
+    measured: Measured,
 }
 
 /// What happens to a transaction after its task has run.
@@ -131,7 +132,7 @@ impl<T: Trees> Partition<T> {
             scratch: Scratch::default(),
             sets: AccessSets::default(),
             gathering: Gathering::new(limits.learn_after),
-            times: PartitionTimes::default(),
+            measured: Measured::default(),
         }
     }
 
@@ -380,7 +381,7 @@ impl<T: Trees> Partition<T> {
         if self.sets.is_open() && self.discards_run(id, txn, task, &stop) {
             return None;
         }
-        let stop = self.resolve_behind(id, stop, out)?;
+        let stop = self.resolve_behind(id, txn, stop, out)?;
         if matches!(stop, Stop::MissingPage(_) | Stop::Log(_) | Stop::Spilled(_) | Stop::Slice) {
             if self.blocking.is_by(id) {
                 self.unblock(id, out);

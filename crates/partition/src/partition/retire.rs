@@ -118,23 +118,24 @@ impl<T: Trees> Partition<T> {
     pub(super) fn resolve_behind(
         &mut self,
         id: TxnId,
+        txn: &mut Txn<T::Log>,
         stop: Stop,
         out: &mut Outbox,
     ) -> Option<Stop> {
         match stop {
-            Stop::Reclaim(tree, key) => match self.undo_behind(id, out) {
+            Stop::Reclaim(tree, key) => match self.undo_behind(id, txn, out) {
                 Ok(()) => {
                     self.locks.reclaim(id, tree, &key);
-                    self.locks.unbar(id);
+                    self.end_cascade(id, txn);
                     None
                 }
                 Err(stop) => Some(stop),
             },
             Stop::Wait(wait) if self.locks.is_ahead_of(id, &wait.line.on) => {
                 self.locks.stop_waiting(id);
-                let undone = self.undo_behind(id, out);
+                let undone = self.undo_behind(id, txn, out);
                 if undone.is_ok() {
-                    self.locks.unbar(id);
+                    self.end_cascade(id, txn);
                 }
                 undone.err()
             }
@@ -142,24 +143,35 @@ impl<T: Trees> Partition<T> {
         }
     }
 
+    /// Lets a transaction continue after all behind it have been undone.
+    fn end_cascade(&mut self, id: TxnId, txn: &mut Txn<T::Log>) {
+        self.locks.unbar(id);
+        txn.undone_behind = 0;
+    }
+
     /// Enforces invariant 3. Nobody goes behind the transaction until it has ended, or
     /// [`LockTable::unbar`] allows it.
     ///
     /// [`LockTable::unbar`]: crate::lock::LockTable::unbar
-    pub(super) fn undo_behind(&mut self, id: TxnId, out: &mut Outbox) -> Result<(), Stop> {
+    pub(super) fn undo_behind(
+        &mut self,
+        id: TxnId,
+        txn: &mut Txn<T::Log>,
+        out: &mut Outbox,
+    ) -> Result<(), Stop> {
         if !self.locks.has_retired() {
             return Ok(());
         }
         self.locks.bar(id);
         while let Some(last) = self.locks.last_behind(id) {
-            self.cascade(last, out)?;
+            self.cascade(last, &mut txn.undone_behind, out)?;
         }
         Ok(())
     }
 
     /// Undoes a transaction that has none behind it, and releases its locks. It remains until its
-    /// session ends it.
-    fn cascade(&mut self, id: TxnId, out: &mut Outbox) -> Result<(), Stop> {
+    /// session ends it. It adds to the cascade's size, unless its own rollback has begun.
+    fn cascade(&mut self, id: TxnId, size: &mut usize, out: &mut Outbox) -> Result<(), Stop> {
         // A wait that is over is reported as granted, not as given up.
         self.report_events(out);
         let Some(mut txn) = self.txns.remove(&id) else {
@@ -174,11 +186,15 @@ impl<T: Trees> Partition<T> {
             self.locks.cool(id);
         }
         let first = !std::mem::replace(&mut txn.doomed, true);
+        let ends = txn.task.as_ref().is_some_and(|task| matches!(task.job, Job::Finish { .. }));
+        if first && !ends {
+            self.measured.cascades.add(size);
+        }
         txn.paused.clear();
         txn.reads.forget();
         match txn.task.take() {
             // Its own end, which finds less to undo.
-            Some(task) if matches!(task.job, Job::Finish { .. }) => txn.task = Some(task),
+            Some(task) if ends => txn.task = Some(task),
             Some(task) => {
                 self.stop_waiting(id, &task, out);
                 self.reply(task.origin, Err(Failure::Undone), out);

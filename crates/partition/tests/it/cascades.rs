@@ -1,11 +1,12 @@
 //! Rollbacks that undo the transactions behind them: how many, and what happens if that fails.
 
 use crate::driver::{Answer, state_of};
+use crate::fence::report;
 use crate::retire::{CASCADED, a, body, bump, chain, commit, driver, warm};
 use crate::sql::{Find, Stmt};
 use crate::trees::Paging;
 use crate::units::{D, abort};
-use clearway_partition::{Body, Failure};
+use clearway_partition::{Body, CascadeCounts, Failure};
 use clearway_types::{SqlError, SqlState, TxnId};
 
 /// Invariant 3 of `lock/retired.rs`: the chain of one row is bounded, by less than a cascade is.
@@ -57,6 +58,7 @@ fn cascades_are_bounded_over_all_rows() {
     d.call(behind[5], bump(1, 0)).expect("it is behind others already");
     abort(&mut d, root);
     assert_eq!(d.undone.len(), CASCADE);
+    assert_eq!(cascades(&d), [(CASCADE as u64, 1)]);
     for txn in behind {
         assert_eq!(state_of(&d.call(txn, Body::Settle)), CASCADED);
         abort(&mut d, txn);
@@ -72,7 +74,70 @@ fn cascades_are_bounded_over_all_rows() {
         }
     }
     assert_eq!([1, 2, 3].map(|id| a(&mut d, id)), [Some(100); 3]);
+    assert_eq!(cascades(&d), [(CASCADE as u64, 1)]);
     assert!(d.nothing_pending() && d.partition.active() == 0);
+}
+
+/// A cascade counts every transaction that it undoes once, also if it waits for pages in between.
+/// What follows from it does not count.
+#[test]
+fn cascades_are_counted_by_size() {
+    for (frames, returns) in [(0, false), (2, false), (8, false), (8, true)] {
+        let mut d = driver(Some(Paging { pages: 8, frames }));
+        let [first, doomed @ ..] = chain(&mut d, [1, 10, 100, 1000]);
+        assert_eq!(cascades(&d), [], "none is undone yet");
+        let context = format!("{frames} frames, returns: {returns}");
+        if returns {
+            d.call(first, bump(1, 0)).expect("its own row");
+        } else {
+            abort(&mut d, first);
+        }
+        assert_eq!(cascades(&d), [(3, 1)], "{context}");
+        for txn in doomed {
+            assert_eq!(state_of(&d.call(txn, Body::Settle)), CASCADED);
+            abort(&mut d, txn);
+        }
+        if returns {
+            commit(&mut d, first);
+        }
+        assert_eq!(cascades(&d), [(3, 1)], "{context}");
+        let report = report(&mut d);
+        assert_eq!(report.cascades.totals(), CascadeCounts { cascades: 1, undone: 3 });
+        assert!(d.nothing_pending() && d.partition.active() == 0);
+    }
+}
+
+/// Commits undo nothing, and neither does a rollback with no transaction behind it.
+#[test]
+fn ends_without_successors_are_no_cascades() {
+    let mut d = driver(None);
+    let [first, second, third] = chain(&mut d, [1, 10, 100]);
+    abort(&mut d, third);
+    commit(&mut d, first);
+    commit(&mut d, second);
+    assert_eq!((cascades(&d), a(&mut d, 1)), (vec![], Some(111)));
+    assert!(d.nothing_pending() && d.partition.active() == 0);
+}
+
+/// A transaction that is being rolled back already does not count when one ahead of it is undone.
+#[test]
+fn rollbacks_in_progress_are_not_victims() {
+    // Every access misses a page.
+    let mut d = driver(Some(Paging { pages: 8, frames: 0 }));
+    let [first, second, third] = chain(&mut d, [1, 10, 100]);
+    let ends = [third, first].map(|txn| d.send(txn, Body::Finish { commit: None }));
+    assert_eq!(ends.map(|seq| d.take(seq)), [None, None], "both wait for pages");
+    d.settle();
+    ends.into_iter().for_each(|seq| assert!(d.take(seq).is_some_and(|end| end.is_ok())));
+    assert_eq!(cascades(&d), [(1, 1)], "the second");
+    abort(&mut d, second);
+    assert_eq!(a(&mut d, 1), Some(100));
+    assert!(d.nothing_pending() && d.partition.active() == 0);
+}
+
+/// The sizes of the partition's cascades, each with its number.
+fn cascades(d: &D) -> Vec<(u64, u64)> {
+    d.partition.cascades().sizes().collect()
 }
 
 fn unreadable() -> SqlError {

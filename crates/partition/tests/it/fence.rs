@@ -58,7 +58,7 @@ fn row(d: &mut D, id: i32) -> Option<i32> {
     rows_of(&one(d, &select(Find::Point(id))).unwrap())[0].1
 }
 
-fn report(d: &mut D) -> PartitionReport {
+pub fn report(d: &mut D) -> PartitionReport {
     let (send, receive) = mpsc::channel();
     let take = move |_, report| send.send(report).unwrap();
     d.send(TxnId(u64::MAX), Body::Report(TakeReport(Box::new(take))));

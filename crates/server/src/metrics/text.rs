@@ -149,7 +149,7 @@ fn partitions(page: &mut Page, activity: &Activity) {
         let (at, scheme) = (at.to_string(), scheme.to_string());
         page.sample("partition_scheme_info", &[("partition", &at), ("scheme", &scheme)], 1);
     }
-    let counts = || activity.partitions.iter().map(|(_, counts, _)| counts);
+    let counts = || activity.partitions.iter().map(|(_, counts, ..)| counts);
     let help = "Transactions that ran behind an undecided one.";
     page.by_partition("speculated", help, counts().map(|of| of.speculated));
     let help = "Optimistic runs that were valid.";
@@ -160,6 +160,11 @@ fn partitions(page: &mut Page, activity: &Activity) {
     page.by_partition("retried", help, counts().map(|of| of.retried));
     let help = "Messages that waited in line for their partition.";
     page.by_partition("blocked", help, counts().map(|of| of.blocked));
+    let cascades = || activity.partitions.iter().map(|(_, _, cascades, _)| cascades);
+    let help = "Times that transactions were undone because they were behind another one.";
+    page.by_partition("cascades", help, cascades().map(|of| of.cascades));
+    let help = "Transactions undone because they were behind another one.";
+    page.by_partition("cascaded", help, cascades().map(|of| of.undone));
     let times = || activity.partitions.iter().map(|(.., times)| times);
     let help = "Time in which a statement had the partition and nothing ran there.";
     page.by_partition("stall_seconds", help, times().map(|of| of.stall.as_secs_f64()));

@@ -109,6 +109,7 @@ fn workers_do_not_touch_the_disk() {
     reader.query("commit").unwrap();
     for view in [
         "activity",
+        "cascades",
         "contention",
         "hot_rows",
         "latch_calibration",

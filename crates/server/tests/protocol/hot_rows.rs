@@ -6,6 +6,9 @@ use clearway_server::config::HotRows;
 const ROWS: &str = "select concat(table_name, '|', index_name, '|', key, '|', locked, '|', holders, '|', waiters, \
                     '|', behind, '|', learned) from clearway.hot_rows";
 
+/// The sizes of the cascades, each with its number.
+const CASCADES: &str = "select concat(undone, ' ', count) from clearway.cascades order by 1";
+
 /// Repeats the query until it returns these rows.
 #[track_caller]
 fn becomes(asker: &mut Raw, wanted: &[&str]) {
@@ -85,32 +88,59 @@ fn learned_exclusive_addition_is_shown() {
     assert_eq!(asker.column("select n from t where a = 5"), ["56"]);
 }
 
-#[test]
-fn retired_row_shows_dependent_holders() {
+/// Returns a server with early retirement.
+fn retiring(name: &str) -> Fixture {
     let retire = HotRows { increments: true, whole: false, retire: true };
-    let server = Fixture::with("hot-rows-retired", |config| config.hot_rows = retire);
-    let mut asker = set_up(&server);
-    let mut c: Vec<Raw> = (0..4).map(|_| server.connect()).collect();
+    Fixture::with(name, |config| config.hot_rows = retire)
+}
+
+/// Returns three transactions that set `n` of row 3 to 1, 2 and 3, each behind the previous one.
+fn chain(server: &Fixture, asker: &mut Raw) -> [Raw; 3] {
+    let mut c = [0; 3].map(|_| server.connect());
     let set = |n: usize| format!("update t set n = {n} where a = 3");
-    c[0].query(&format!("begin; {}", set(0)));
-    c[1].query("begin");
-    c[1].send(&query(&set(1)));
-    becomes(&mut asker, &["t||(3)|no key update|1|1|0|f"]);
-    c[0].query("commit");
-    c[1].until_ready();
+    let mut first = server.connect();
+    first.query(&format!("begin; {}", set(0)));
+    c[0].query("begin");
+    c[0].send(&query(&set(1)));
+    becomes(asker, &["t||(3)|no key update|1|1|0|f"]);
+    first.query("commit");
+    c[0].until_ready();
     // A transaction has waited for the row: from now on its lock is retired early.
-    becomes(&mut asker, &["t||(3)|retired|1|0|0|f"]);
-    for (n, next) in c.iter_mut().enumerate().skip(2) {
+    becomes(asker, &["t||(3)|retired|1|0|0|f"]);
+    for (n, next) in (2..).zip(&mut c[1..]) {
         next.query("begin");
         next.query(&set(n));
     }
-    becomes(&mut asker, &["t||(3)|retired|3|0|2|f"]);
+    becomes(asker, &["t||(3)|retired|3|0|2|f"]);
+    c
+}
+
+#[test]
+fn retired_row_shows_dependent_holders() {
+    let server = retiring("hot-rows-retired");
+    let mut asker = set_up(&server);
+    let [mut first, mut second, mut third] = chain(&server, &mut asker);
     // It waits for the transactions ahead of it, not for the row.
-    c[3].send(&query("commit"));
-    c[1].query("commit");
+    third.send(&query("commit"));
+    first.query("commit");
     becomes(&mut asker, &["t||(3)|retired|2|0|1|f"]);
-    c[2].query("commit");
-    c[3].until_ready();
+    second.query("commit");
+    third.until_ready();
     becomes(&mut asker, &[]);
     assert_eq!(asker.column("select n from t where a = 3"), ["3"]);
+    assert_eq!(asker.column(CASCADES), [""; 0], "no transaction was undone");
+}
+
+#[test]
+fn transactions_undone_with_one_ahead_are_a_cascade() {
+    let server = retiring("hot-rows-cascade");
+    let mut asker = set_up(&server);
+    let [mut first, mut second, mut third] = chain(&server, &mut asker);
+    first.query("rollback");
+    asker.repeat_until(CASCADES, &["2 1"]);
+    // Their blocks run again.
+    assert_eq!(second.column("commit"), [""; 0]);
+    assert_eq!(third.column("commit"), [""; 0]);
+    assert_eq!(asker.column("select n from t where a = 3"), ["3"]);
+    assert_eq!(asker.column(CASCADES), ["2 1"]);
 }

@@ -148,7 +148,7 @@ fn writing_to_views_is_refused_with_a_hint() {
         (
             "select * from clearway.waits",
             "42P01",
-            "The views of schema clearway are activity, contention, hot_rows, latch_calibration, latency, locks, partitions, plans, \
+            "The views of schema clearway are activity, cascades, contention, hot_rows, latch_calibration, latency, locks, partitions, plans, \
              sessions, snapshots.",
         ),
         (
