@@ -3,6 +3,7 @@
 use crate::options::Options;
 use clearway_harness::tools::{in_ci, need};
 use clearway_harness::{Res, tools};
+use std::path::Path;
 use std::time::Instant;
 
 /// Crash rounds in CI; `cargo xtask crash` alone runs more.
@@ -10,6 +11,14 @@ const CRASH_ROUNDS: u32 = 3;
 
 /// All values of `--hot-rows`.
 const ALL_HOT_ROWS: &str = "increments,whole,retire";
+
+/// Values of `--hot-rows` in histories besides the default, which is `increments` alone.
+const HOT_ROWS: [&str; 4] = ["off", "retire", "whole", ALL_HOT_ROWS];
+
+const LEVELS: [&str; 3] = ["serializable", "repeatable read", "read committed"];
+
+/// Rounds of a history of Clearway: the server is killed after each except the last.
+const HISTORY_ROUNDS: u32 = 3;
 
 /// The end-to-end scenario whose clients queue for one row.
 const CROWDED: &str = "more clients than rows";
@@ -130,13 +139,13 @@ pub fn run(options: &Options) -> Res<()> {
     Ok(())
 }
 
-/// Runs short histories: Clearway at each level, and PostgreSQL as the control.
+/// Runs short histories: Clearway at each level, without its hot-row mechanisms, with the default
+/// ones, with the others alone, and with all of them; and PostgreSQL as the control.
 fn histories() -> Res<()> {
-    let short = || Options { quick: true, ..Options::default() };
-    for isolation in ["serializable", "repeatable read", "read committed"] {
-        let own = Options { isolation: Some(isolation.into()), ..short() };
-        step(&format!("history at {isolation}"), || crate::history::run(&own))?;
+    for (name, own) in own_histories(&tools::build_server()?) {
+        step(&name, || crate::history::run(&own))?;
     }
+    let short = || Options { quick: true, ..Options::default() };
     if tools::find("initdb").is_none() {
         println!("ci: control of histories SKIPPED: PostgreSQL is not installed (see .ci/run)");
         return Ok(());
@@ -145,6 +154,25 @@ fn histories() -> Res<()> {
         let control = Options { postgres: true, isolation: Some(isolation.into()), ..short() };
         step(&format!("history of PostgreSQL at {isolation}"), || crate::history::run(&control))
     })
+}
+
+/// Returns the histories of this binary of Clearway, with their names.
+fn own_histories(binary: &Path) -> Vec<(String, Options)> {
+    let mechanisms = || std::iter::once(None).chain(HOT_ROWS.map(Some));
+    let of_level = |level: &'static str| mechanisms().map(move |only| (level, only));
+    let history = |(level, only): (&str, Option<&str>)| {
+        let name = only.map(|only| format!(" with hot rows {only}")).unwrap_or_default();
+        let serve_args = only.map(|only| vec!["--hot-rows".into(), only.into()]);
+        let options = Options {
+            binary: Some(binary.to_owned()),
+            rounds: Some(HISTORY_ROUNDS),
+            isolation: Some(level.into()),
+            serve_args: serve_args.unwrap_or_default(),
+            ..Options::default()
+        };
+        (format!("history at {level}{name}"), options)
+    };
+    LEVELS.into_iter().flat_map(of_level).map(history).collect()
 }
 
 /// Runs short histories with kills under each scheme except the default.
@@ -156,20 +184,14 @@ fn schemes() -> Res<()> {
     })
 }
 
-/// Runs short tests of the server without its hot-row mechanisms, and with all of them. The default
-/// is some of them.
+/// Runs short tests of the server with all of its hot-row mechanisms.
 fn hot_rows() -> Res<()> {
-    let short = |mechanisms: &str| Options {
+    let all = || Options {
         quick: true,
         isolation: Some("read committed".into()),
-        serve_args: vec!["--hot-rows".into(), mechanisms.into()],
+        serve_args: vec!["--hot-rows".into(), ALL_HOT_ROWS.into()],
         ..Options::default()
     };
-    for mechanisms in ["off", ALL_HOT_ROWS] {
-        let name = format!("history with hot rows {mechanisms}");
-        step(&name, || crate::history::run(&short(mechanisms)))?;
-    }
-    let all = || short(ALL_HOT_ROWS);
     let crash = Options { rounds: Some(2), ..all() };
     step("crash with all hot-row mechanisms", || crate::crash::run(&crash))?;
     let e2e = Options { only: Some(CROWDED.into()), ..all() };
@@ -191,4 +213,31 @@ fn cargo(name: &str, args: &str, env: &[(&str, &str)]) -> Res<()> {
         let status = command.status().map_err(|e| format!("cargo {args}: {e}"))?;
         if status.success() { Ok(()) } else { Err(format!("cargo {args}: {status}")) }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn each_mechanism_has_a_history_at_each_level() {
+        let histories = own_histories(Path::new("clearway"));
+        let names: BTreeSet<&str> = histories.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!((names.len(), histories.len()), (15, 15));
+        for level in LEVELS {
+            for args in [
+                "",
+                "--hot-rows off",
+                "--hot-rows retire",
+                "--hot-rows whole",
+                "--hot-rows increments,whole,retire",
+            ] {
+                assert!(histories.iter().any(|(_, options)| {
+                    options.isolation.as_deref() == Some(level)
+                        && options.serve_args.join(" ") == args
+                }));
+            }
+        }
+    }
 }
