@@ -19,9 +19,6 @@ pub const HOT: usize = 4;
 const ADDITIONS: u32 = 62;
 /// Maximum number of blocks from which the server learns to share rows. It needs about 100.
 const LESSONS: u32 = 1_000;
-/// A load with at least this many additions in blocks must share some of them: the server learns
-/// from 96, and from up to 16 more at each partition.
-const ENOUGH: i64 = 2_000;
 
 /// Hands out the additions to all counters.
 pub struct Additions {
@@ -134,9 +131,9 @@ fn teach(client: &mut PgClient, add: &Step) -> Res<()> {
     Err(format!("history: the server has not learned to share rows from {LESSONS} additions"))
 }
 
-/// Prints how many additions of the load have shared their rows; none is an error if there were
-/// many.
-pub fn count(endpoint: &Endpoint, options: &Options, isolation: Isolation) -> Res<()> {
+/// Prints how many additions of the load have shared their rows. That depends on the speed of the
+/// machine, so it is [`run`] that checks that they can.
+pub fn count(endpoint: &Endpoint, options: &Options) -> Res<()> {
     if options.postgres {
         return Ok(());
     }
@@ -150,9 +147,6 @@ pub fn count(endpoint: &Endpoint, options: &Options, isolation: Isolation) -> Re
     let (all, exclusive) = (sum("reads")?, sum("read_exclusively")?);
     let shared = all - exclusive;
     println!("history: {all} additions in blocks since the last start, {shared} of them shared");
-    if are_shared(options, isolation) && all >= ENOUGH && shared == 0 {
-        return Err("history: no additions shared their rows".into());
-    }
     Ok(())
 }
 

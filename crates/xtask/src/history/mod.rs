@@ -148,7 +148,7 @@ fn rounds(options: &Options, kind: &Kind, data: &Path, mut rng: Rng) -> Res<Hist
         let (took, last) = one.run(&shared, running, moment.min(left), is_last)?;
         worked += took;
         if let Some(server) = last {
-            additions::count(server.endpoint(), options, isolation)?;
+            additions::count(server.endpoint(), options)?;
             server.stop()?;
             let server = kind.start(data)?;
             read_all(&shared, &server, round + 1)?;
