@@ -219,8 +219,13 @@ pub const BUGS_OF_LOCKS: &[Bug] = &[Bug::StuckUpgrade, Bug::StaleEdge];
 pub const BUGS_OF_DEADLOCKS: &[Bug] = &[Bug::RichestVictim, Bug::SkippedSearch];
 
 /// The bugs that the checker of histories must find on its own: they violate isolation, or lose
-/// acknowledged commits. Not among them: [`Bug::UncheckedSpread`], because the checker knows no
-/// bounds, and [`Bug::UnsettledError`], because it takes nothing from errors.
+/// acknowledged commits.
+///
+/// Of the bugs of additions and of retired locks, the checker cannot find:
+/// - [`Bug::UncheckedSpread`]: it knows no bounds.
+/// - [`Bug::UnsettledError`]: it takes nothing from errors.
+/// - [`Bug::UnequalReplay`]: a block that is behind others reads nothing before they have ended. So
+///   its old answers show committed values, and READ COMMITTED permits older ones.
 pub const BUGS_OF_HISTORIES: &[Bug] = &[
     Bug::SkippedRangeLock,
     Bug::UncheckedLock,
