@@ -200,6 +200,7 @@ pub const BUGS_OF_ENGINE: &[Bug] = &[
     Bug::SharedIncrement,
     Bug::UnconvertedIncrement,
     Bug::PatchForAddition,
+    Bug::LosersById,
     Bug::HalfWhole,
     Bug::SkippedDependency,
     Bug::KeptSuccessor,
