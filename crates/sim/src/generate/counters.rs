@@ -4,7 +4,7 @@
 //! add to it by the primary key, which lets them share the row's lock
 //! (docs/decisions/increments.md), and read it. A row that does not exist is a counter of 0. Rows
 //! are never deleted, and their other columns are functions of the key. Sessions use a few counters
-//! at a time; each has space for [`ADDITIONS`].
+//! at a time, each for at most 31 additions.
 
 use super::unique::KEYS;
 use super::{Script, kind_of};
