@@ -76,6 +76,13 @@ pub enum Op {
     },
 }
 
+impl Op {
+    /// Returns true if it writes, appends or adds. Otherwise it reads.
+    pub fn is_write(&self) -> bool {
+        matches!(self, Self::Append { .. } | Self::Write { .. } | Self::Add { .. })
+    }
+}
+
 /// A transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Txn {

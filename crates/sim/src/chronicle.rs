@@ -53,7 +53,7 @@ impl Chronicle {
             let session = *self.sessions.entry(transaction.session.clone()).or_insert(next);
             let (start, end) = (transaction.began, Some(transaction.told.unwrap_or(over)));
             let txn = |outcome, ops| Txn { session, start, end, outcome, ops };
-            let only_reads = ops.undone.is_empty() && !ops.done.iter().any(is_write);
+            let only_reads = ops.undone.is_empty() && !ops.done.iter().any(Op::is_write);
             let outcome = match (transaction.end, transaction.told) {
                 (End::Committed, Some(_)) => TxnOutcome::Committed,
                 (End::RolledBack, Some(_)) if only_reads => TxnOutcome::Committed,
@@ -257,8 +257,12 @@ fn key_of(pred: &Pred) -> Option<i32> {
     columns.iter().find(|(column, _)| [K, U].contains(column)).map(|(_, k)| *k)
 }
 
-fn is_write(op: &Op) -> bool {
-    matches!(op, Op::Append { .. } | Op::Write { .. } | Op::Add { .. })
+/// Returns what the operation adds to the counter: a power of two, or 0.
+fn amount_of(op: &Op, counter: Key) -> u64 {
+    match *op {
+        Op::Add { key, value } if key == counter => value,
+        _ => 0,
+    }
 }
 
 /// The operations of a transaction.
@@ -277,7 +281,7 @@ impl Operations {
         let Some(at) = self.savepoints.iter().rposition(|(n, _)| *n == name) else { return };
         self.savepoints.truncate(at + 1);
         let taken = self.done.split_off(self.savepoints[at].1);
-        let (writes, reads): (Vec<Op>, Vec<Op>) = taken.into_iter().partition(is_write);
+        let (writes, reads): (Vec<Op>, Vec<Op>) = taken.into_iter().partition(Op::is_write);
         let own = |key: Key, value: u64| {
             writes.contains(&Op::Append { key, value })
                 || writes.contains(&Op::Write { key, value })
@@ -290,11 +294,8 @@ impl Operations {
                 }
                 Op::Read { key, value: Some(value) } if own(key, value) => {}
                 Op::Sum { key, value } => {
-                    let undone = (0..63).map(|bit| 1 << bit).filter(|amount| {
-                        value & amount != 0
-                            && writes.contains(&Op::Add { key, value: *amount as u64 })
-                    });
-                    self.done.push(Op::Sum { key, value: value - undone.sum::<i64>() });
+                    let undone: u64 = writes.iter().map(|write| amount_of(write, key)).sum();
+                    self.done.push(Op::Sum { key, value: value & !undone.cast_signed() });
                 }
                 read => self.done.push(read),
             }

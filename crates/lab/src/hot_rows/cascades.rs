@@ -3,13 +3,11 @@
 //! Only early retire makes them. The server counts them by size since its start
 //! (`clearway.cascades`), so the counts before a run are subtracted from those after it.
 
+use super::chains::LIMIT;
 use clearway_harness::client::{Answer, PgClient};
 use clearway_harness::{Endpoint, Res};
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-/// Maximum time for the server to answer.
-const LIMIT: Duration = Duration::from_secs(60);
 const QUERY: &str = "SELECT undone, sum(count) FROM clearway.cascades GROUP BY undone";
 
 /// Cascades since the server's start: their number by size, in undone transactions.

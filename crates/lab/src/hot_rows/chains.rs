@@ -11,8 +11,8 @@ use std::time::Duration;
 
 /// Time between two samples.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Maximum time to take a sample.
-const LIMIT: Duration = Duration::from_secs(60);
+/// Maximum time for the server to answer.
+pub const LIMIT: Duration = Duration::from_secs(60);
 const LONGEST: &str = "SELECT coalesce(max(behind), 0) FROM clearway.hot_rows";
 
 /// The longest chains in the samples of a run, in transactions behind a row's first holder.

@@ -140,10 +140,8 @@ impl Worker<'_> {
     fn finish(&mut self, event: Event, start: u64) -> Res<Option<Txn>> {
         let (session, end) = (self.session, Some(self.shared.now()));
         let txn = |outcome, ops| Txn { session, start, end, outcome, ops };
-        let is_write =
-            |op: &Op| matches!(op, Op::Append { .. } | Op::Write { .. } | Op::Add { .. });
         let (ops, undone) = (std::mem::take(&mut self.ops), std::mem::take(&mut self.undone));
-        let is_only_read = undone.is_empty() && !ops.iter().any(is_write);
+        let is_only_read = undone.is_empty() && !ops.iter().any(Op::is_write);
         if !undone.is_empty() {
             self.shared.push(txn(TxnOutcome::Aborted, undone))?;
         }
@@ -157,7 +155,7 @@ impl Worker<'_> {
                 TxnOutcome::Aborted
             }
         };
-        if outcome == TxnOutcome::Committed || ops.iter().any(is_write) {
+        if outcome == TxnOutcome::Committed || ops.iter().any(Op::is_write) {
             self.shared.push(txn(outcome, ops))?;
         }
         Ok(None)
