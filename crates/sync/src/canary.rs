@@ -300,6 +300,20 @@ pub fn assert_found(bugs: &[Bug], test: fn()) {
     }
 }
 
+/// Checks that a test passes even with each of these bugs.
+///
+/// # Panics
+/// If it does not.
+#[cfg(shuttle)]
+pub fn assert_harmless(bugs: &[Bug], test: fn()) {
+    for &bug in bugs {
+        plant(Some(bug));
+        let passed = std::panic::catch_unwind(|| execute(test));
+        plant(None);
+        assert!(passed.is_ok(), "{bug:?} does harm");
+    }
+}
+
 /// Returns true if this bug is planted.
 #[cfg(shuttle)]
 pub fn on(bug: Bug) -> bool {
