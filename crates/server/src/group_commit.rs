@@ -1,4 +1,4 @@
-//! When a worker asks the log's flusher to sync.
+//! When a worker asks the log's flusher to sync, and which sessions continue after a sync.
 //!
 //! The flusher starts as soon as it is asked, so a worker that asks for its first commit at once
 //! gets a sync for that commit alone, and the commits of the next microseconds wait for two. So the
@@ -10,6 +10,8 @@
 //!    of the turn after the one in which it was wanted.
 //! 2. While an LSN is wanted and not durable, each turn requests it again: the answer to an earlier
 //!    request may replace the answer to this one.
+//! 3. A session continues when its first held reply may be sent. Those that wait for a later sync
+//!    are not touched.
 //!
 //! Locking: none; each worker has its own. A crash leaves nothing.
 
@@ -49,6 +51,35 @@ impl GroupCommit {
     /// Returns true if something is wanted that has not been requested.
     pub fn gathers(&self) -> bool {
         self.wanted > self.requested
+    }
+}
+
+/// The sessions of a worker whose replies wait for the log.
+#[derive(Default)]
+pub struct Awaiting {
+    /// Each session's slot, with the LSN of its first held reply.
+    slots: Vec<(Lsn, u32)>,
+}
+
+impl Awaiting {
+    /// Adds a session that is not there yet.
+    pub fn push(&mut self, first: Lsn, slot: u32) {
+        self.slots.push((first, slot));
+    }
+
+    /// Takes out the sessions that can continue.
+    pub fn take_due(&mut self, durable: Lsn) -> Vec<u32> {
+        self.slots.extract_if(.., |(first, _)| *first <= durable).map(|(_, slot)| slot).collect()
+    }
+
+    /// Removes a session that ends.
+    pub fn remove(&mut self, slot: u32) {
+        self.slots.retain(|(_, other)| *other != slot);
+    }
+
+    /// Returns the number of sessions.
+    pub fn len(&self) -> usize {
+        self.slots.len()
     }
 }
 
@@ -96,5 +127,17 @@ mod tests {
         assert_eq!(group.before_sleep(NONE), Some(Lsn(10)));
         assert_eq!((group.due(Lsn(9)), group.due(Lsn(9))), (Some(Lsn(10)), Some(Lsn(10))));
         assert_eq!((group.due(Lsn(10)), group.before_sleep(Lsn(10))), (None, None));
+    }
+
+    #[test]
+    fn sessions_continue_after_the_sync_of_their_first_reply() {
+        let mut awaiting = Awaiting::default();
+        for (lsn, slot) in [(10, 0), (30, 1), (20, 2), (30, 3)] {
+            awaiting.push(Lsn(lsn), slot);
+        }
+        awaiting.remove(3);
+        assert!(awaiting.take_due(Lsn(9)).is_empty());
+        assert_eq!((awaiting.take_due(Lsn(20)), awaiting.len()), (vec![0, 2], 1));
+        assert_eq!((awaiting.take_due(Lsn(99)), awaiting.len()), (vec![1], 0));
     }
 }

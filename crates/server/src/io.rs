@@ -192,9 +192,9 @@ impl Io {
         }
     }
 
-    /// Returns the LSN that the output waits for, if any.
-    pub fn waits_for(&self) -> Option<Lsn> {
-        self.holds.back().map(|hold| hold.lsn)
+    /// Returns the LSNs that the first and the last held output wait for, if any.
+    pub fn waits_for(&self) -> Option<(Lsn, Lsn)> {
+        Some((self.holds.front()?.lsn, self.holds.back()?.lsn))
     }
 
     /// Returns true if too much output is unsent to produce more.
@@ -287,9 +287,10 @@ mod tests {
         io.out.extend_from_slice(b"d");
         io.flush(Lsn(9), &counters).unwrap();
         assert_eq!(got(&mut peer), b"a");
+        assert_eq!(io.waits_for(), Some((Lsn(10), Lsn(20))));
         io.flush(Lsn(10), &counters).unwrap();
         assert_eq!(got(&mut peer), b"b");
-        assert_eq!(io.waits_for(), Some(Lsn(20)));
+        assert_eq!(io.waits_for(), Some((Lsn(20), Lsn(20))));
         io.flush(Lsn(99), &counters).unwrap();
         assert_eq!(got(&mut peer), b"c");
         assert!(!io.is_flushed());

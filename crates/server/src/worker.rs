@@ -8,7 +8,7 @@
 //!
 //! Locking: none of its own. A crash leaves nothing.
 
-use crate::group_commit::GroupCommit;
+use crate::group_commit::{Awaiting, GroupCommit};
 use crate::io::Input;
 use crate::net::{Listener, Stream};
 use crate::plans::Plans;
@@ -56,8 +56,7 @@ pub struct Worker {
     timers: Timers,
     /// Sessions that can continue at once.
     ready: Vec<u32>,
-    /// Sessions whose replies wait for the log.
-    awaiting: Vec<u32>,
+    awaiting: Awaiting,
     durable: Lsn,
     group: GroupCommit,
     spare: Input,
@@ -99,7 +98,7 @@ impl Worker {
             plans: Plans::default(),
             timers: Timers::default(),
             ready: Vec::new(),
-            awaiting: Vec::new(),
+            awaiting: Awaiting::default(),
             durable: engine.durable(),
             group: GroupCommit::default(),
             spare: Input::default(),
@@ -285,13 +284,13 @@ impl Worker {
                 }
                 Event::Durable(lsn) => {
                     self.durable = lsn;
-                    for slot in std::mem::take(&mut self.awaiting) {
+                    for slot in self.awaiting.take_due(lsn) {
                         if let Some(session) = self.sessions.get_mut(slot as usize) {
                             session.schedule.awaits = false;
                         }
                         self.schedule(slot);
                     }
-                    self.shared.counters(self.id).commits_waiting(0);
+                    self.shared.counters(self.id).commits_waiting(self.awaiting.len());
                 }
             }
         }
@@ -331,10 +330,10 @@ impl Worker {
             session.schedule.epoch = self.epoch;
             self.busy += 1;
         }
-        if let Some(lsn) = session.waits_for() {
-            self.group.want(lsn);
+        if let Some((first, last)) = session.waits_for() {
+            self.group.want(last);
             if !std::mem::replace(&mut session.schedule.awaits, true) {
-                self.awaiting.push(slot);
+                self.awaiting.push(first, slot);
                 self.shared.counters(self.id).commits_waiting(self.awaiting.len());
             }
         }
@@ -412,6 +411,9 @@ impl Worker {
     fn close(&mut self, slot: u32) {
         let Some(mut session) = self.sessions.try_remove(slot as usize) else { return };
         session.stream().deregister(self.poll.registry());
+        if session.schedule.awaits {
+            self.awaiting.remove(slot);
+        }
         let mut cx = Context {
             port: &mut self.port,
             shared: &self.shared,

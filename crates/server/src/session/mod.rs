@@ -318,8 +318,8 @@ impl Session {
     pub fn set_writable(&mut self) {
         self.io.writable = true;
     }
-    /// Returns the LSN that replies wait for, if any.
-    pub fn waits_for(&self) -> Option<Lsn> {
+    /// Returns the LSNs that the first and the last held reply wait for, if any.
+    pub fn waits_for(&self) -> Option<(Lsn, Lsn)> {
         self.io.waits_for()
     }
 
