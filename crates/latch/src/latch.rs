@@ -60,7 +60,14 @@ impl<T> Latch<T> {
     #[cfg(not(any(loom, shuttle)))]
     #[cold]
     fn lock_slowly(&self, caller: &'static Location<'static>) -> LatchGuard<'_, T> {
-        self.class.timed(caller, || self.value.lock())
+        let wait = self.class.wait(caller);
+        if !wait.is_counted() {
+            return self.value.lock();
+        }
+        // SAFETY: `lock_timed` returns when it has acquired the latch.
+        let (guard, end) = unsafe { self.value.lock_by(ParkLatch::lock_timed) };
+        wait.end_at(end);
+        guard
     }
 
     /// Acquires the latch; waits as long as it takes.

@@ -173,22 +173,64 @@ impl Waiter {
     }
 }
 
+/// What a waiter does before each read of the word.
+trait Look {
+    /// The number of pauses that it takes the place of.
+    const PAUSES: u32;
+
+    fn look(&mut self);
+}
+
+/// Only reads.
+struct Read;
+
+impl Look for Read {
+    const PAUSES: u32 = 0;
+
+    fn look(&mut self) {}
+}
+
+/// Notes the time before it reads. That takes about as long as a pause.
+#[cfg(not(any(loom, shuttle)))]
+struct Timed(Instant);
+
+#[cfg(not(any(loom, shuttle)))]
+impl Look for Timed {
+    const PAUSES: u32 = 1;
+
+    fn look(&mut self) {
+        self.0 = Instant::now();
+    }
+}
+
 impl ParkLatch {
+    /// Acquires the latch like `lock`, which has just failed, and returns when the wait ended: the
+    /// time of the last read of the word. A clock that is read after the acquisition would lengthen
+    /// the section, for which others wait.
+    #[cfg(not(any(loom, shuttle)))]
     #[cold]
-    fn lock_slowly(&self) {
-        if !self.spin(Waiter::New) {
-            self.sleep();
+    pub(crate) fn lock_timed(&self) -> Instant {
+        let mut timed = Timed(Instant::now());
+        self.lock_slowly(&mut timed);
+        timed.0
+    }
+
+    #[cold]
+    fn lock_slowly<L: Look>(&self, look: &mut L) {
+        if !self.spin(Waiter::New, look) {
+            self.sleep(look);
         }
     }
 
     /// Returns true if the latch was acquired without sleeping.
-    fn spin(&self, waiter: Waiter) -> bool {
+    fn spin<L: Look>(&self, waiter: Waiter, look: &mut L) -> bool {
         let cheap = spin_limit();
         let late = self.late.load(Ordering::Relaxed);
         let (limit, mut yields) =
             if late >= MANY { (cheap, YIELDS) } else { (cheap.saturating_mul(2), 0) };
         let (mut spins, mut looks) = (0, 0);
         let had = loop {
+            look.look();
             let state = self.state.word.load(Ordering::Relaxed);
             if waiter.may_take(state) {
                 if self.exchange(state, waiter.taken()) {
@@ -198,7 +240,7 @@ impl ParkLatch {
                 let step =
                     PAUSES[looks.min(PAUSES.len() - 1)].load(std::sync::atomic::Ordering::Relaxed);
                 let step = step.min(limit - spins);
-                (0..step).for_each(|_| hint::spin_loop());
+                (L::PAUSES..step).for_each(|_| hint::spin_loop());
                 spins += step;
                 looks += 1;
             } else if yields > 0 {
@@ -214,7 +256,7 @@ impl ParkLatch {
         had
     }
 
-    fn sleep(&self) {
+    fn sleep<L: Look>(&self, look: &mut L) {
         let patience = Patience::begin();
         let mut waiter = Waiter::Woken;
         loop {
@@ -244,7 +286,7 @@ impl ParkLatch {
                     waiter = Waiter::Starving;
                 }
             }
-            if self.spin(waiter) {
+            if self.spin(waiter, look) {
                 return;
             }
         }
@@ -347,7 +389,7 @@ unsafe impl RawLatch for ParkLatch {
     #[inline]
     fn lock(&self) {
         if !choice::try_acquire(&self.state.word) {
-            self.lock_slowly();
+            self.lock_slowly(&mut Read);
         }
     }
 

@@ -77,6 +77,16 @@ impl<T, L: RawLatch> Latched<T, L> {
         Guard { of: self, here: PhantomData }
     }
 
+    /// Acquires the latch by `lock`, and returns what that returns.
+    ///
+    /// # Safety
+    /// When `lock` returns, it has acquired the latch.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) unsafe fn lock_by<R>(&self, lock: impl FnOnce(&L) -> R) -> (Guard<'_, T, L>, R) {
+        let result = lock(&self.latch);
+        (Guard { of: self, here: PhantomData }, result)
+    }
+
     /// Acquires the latch if that is possible at once.
     #[inline]
     pub fn try_lock(&self) -> Option<Guard<'_, T, L>> {

@@ -168,9 +168,21 @@ pub struct Wait {
 impl Wait {
     /// Ends the wait: granted, or given up.
     pub fn end(self) {
+        if self.is_counted() {
+            self.end_at(Instant::now());
+        }
+    }
+
+    /// Returns true if the wait will be counted.
+    pub(crate) fn is_counted(&self) -> bool {
+        self.since.is_some()
+    }
+
+    /// Ends a wait that was over at this time.
+    pub(crate) fn end_at(self, at: Instant) {
         if let Some(since) = self.since {
-            self.class
-                .waited(self.caller, u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX));
+            let ns = at.duration_since(since).as_nanos();
+            self.class.waited(self.caller, u64::try_from(ns).unwrap_or(u64::MAX));
         }
     }
 }
