@@ -1,6 +1,6 @@
 //! The loads of the latch benchmark, and the rounds measured.
 
-use super::contender::{COUNTED, ENGINE, Kind, PARKING_LOT, SPINNING, STD, kinds};
+use super::contender::{ENGINE, Kind, PARKING_LOT, SPINNING, STD, UNCOUNTED, kinds};
 use super::round::{Load, Round, Work};
 use crate::experiment::{Part, Task};
 use crate::number::median;
@@ -83,7 +83,7 @@ pub fn cases(task: &Task) -> Vec<Case> {
 
 /// Returns the latches of this part of the experiment.
 pub fn latches(task: &Task) -> Vec<Kind> {
-    let judged = [ENGINE, COUNTED, SPINNING, STD, PARKING_LOT];
+    let judged = [ENGINE, UNCOUNTED, SPINNING, STD, PARKING_LOT];
     let wanted = |kind: &Kind| task.part != Part::Bars || judged.contains(&kind.name);
     kinds().into_iter().filter(wanted).collect()
 }

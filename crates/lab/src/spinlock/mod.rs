@@ -20,7 +20,7 @@ use clearway_harness::Res;
 use clearway_latch::RawLatch;
 use clearway_latch::calibrate::{Calibration, calibrate};
 use clearway_specimens::{SLockCas, SLockTas};
-use contender::{ENGINE, PARKING_LOT, SPINNING, STD};
+use contender::{ENGINE, PARKING_LOT, SPINNING, STD, UNCOUNTED};
 use judge::Measured;
 pub use round::{Work, calibrate as calibrate_work, voluntary_switches};
 
@@ -262,7 +262,7 @@ fn found(measured: &Measured) -> Vec<String> {
             .collect();
         (!kept.is_empty()).then(|| format!("{latch} {}", kept.join(", ")))
     };
-    let kept: Vec<String> = [ENGINE, SPINNING, "ticket", "mcs", STD, PARKING_LOT]
+    let kept: Vec<String> = [ENGINE, UNCOUNTED, SPINNING, "ticket", "mcs", STD, PARKING_LOT]
         .into_iter()
         .filter_map(kept)
         .collect();
