@@ -18,8 +18,9 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Retryable errors: serialization failure and deadlock.
-const RETRIED: [&str; 2] = ["40001", "40P01"];
+/// Retryable errors.
+const SERIALIZATION_FAILURE: &str = "40001";
+const DEADLOCK: &str = "40P01";
 /// Maximum time without any answer.
 const SILENCE: Duration = Duration::from_secs(60);
 /// Cores for each thread of clients.
@@ -58,6 +59,8 @@ pub struct Report {
     pub committed: u64,
     /// Transactions that failed with a retryable error.
     pub retried: u64,
+    /// Those of them that failed with a deadlock.
+    pub deadlocks: u64,
     /// Time from the start to the end of the run.
     pub took: Duration,
     /// Latencies of the transactions committed before the end, in microseconds, ascending.
@@ -194,6 +197,7 @@ impl Report {
     fn add(&mut self, other: Self) {
         self.committed += other.committed;
         self.retried += other.retried;
+        self.deadlocks += other.deadlocks;
         self.took = self.took.max(other.took);
         self.latencies_us.extend(other.latencies_us);
     }
@@ -233,13 +237,14 @@ impl Running {
             }
             (State::Statement(statement), None) => statement,
             (State::Statement(statement), Some((code, message))) => {
-                if !RETRIED.contains(&code.as_str()) {
+                if ![SERIALIZATION_FAILURE, DEADLOCK].contains(&code.as_str()) {
                     return Err(format!(
                         "{}: {code}: {message}",
                         self.load.work.statements()[statement].sql
                     ));
                 }
                 self.report.retried += 1;
+                self.report.deadlocks += u64::from(code == DEADLOCK);
                 if !answer.in_block {
                     return self.begin(client);
                 }

@@ -41,6 +41,8 @@ pub struct Sample {
     pub cpu_us: f64,
     /// Transactions that failed with a retryable error (40001, 40P01), in percent of all begun.
     pub retried: f64,
+    /// Those of them that failed with a deadlock (40P01), in percent of all begun.
+    pub deadlocks: f64,
     /// Waits for row and table locks per transaction; NaN if the server does not report them.
     pub waits: f64,
     /// Number of such waits; NaN if the server does not report them.
@@ -120,13 +122,16 @@ impl Contender {
             at.map_or(f64::NAN, |us| f64::from(*us) / 1e3)
         };
         let waits = lock_waits(|row| row.contended);
+        let of_all_begun =
+            |failed: u64| 100.0 * failed as f64 / (committed + report.retried as f64);
         Ok(Sample {
             tps: latencies.len() as f64 / report.took.as_secs_f64(),
             latency_ms: mean / 1e3,
             p50_ms: percentile_ms(50),
             p99_ms: percentile_ms(99),
             cpu_us: used.map_or(f64::NAN, |used| used.as_secs_f64() * 1e6 / committed),
-            retried: 100.0 * report.retried as f64 / (committed + report.retried as f64),
+            retried: of_all_begun(report.retried),
+            deadlocks: of_all_begun(report.deadlocks),
             waits,
             lock_waits: waits * committed,
             waited_ms: lock_waits(|row| row.wait_us) / 1e3,

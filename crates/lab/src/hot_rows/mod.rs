@@ -91,6 +91,8 @@ const P99: Measure = Measure { label: "p99", unit: "ms", digits: 2, of: |s| s.p9
 const CPU: Measure = Measure { label: "CPU", unit: "us", digits: 1, of: |s| s.cpu_us };
 const RETRIED: Measure =
     Measure { label: "retryable errors", unit: "%", digits: 2, of: |s| s.retried };
+const DEADLOCKS: Measure =
+    Measure { label: "deadlocks", unit: "%", digits: 2, of: |s| s.deadlocks };
 const WAITS: Measure =
     Measure { label: "lock waits per transaction", unit: "", digits: 2, of: |s| s.waits };
 const WAITED: Measure =
@@ -280,6 +282,7 @@ fn samples(work: Work, cases: &[Case]) -> Vec<Samples> {
         (LATENCY, false),
         (CPU, false),
         (RETRIED, false),
+        (DEADLOCKS, false),
         (WAITS, false),
         (REPLAYED, false),
         (CHAIN, false),
@@ -402,6 +405,7 @@ mod tests {
             p99_ms: 2.0,
             cpu_us: 3.0,
             retried: 0.5,
+            deadlocks: 0.25,
             waits: f64::NAN,
             lock_waits: f64::NAN,
             waited_ms: f64::NAN,
@@ -429,7 +433,9 @@ mod tests {
         assert_eq!(rates(&cases).rows[0][1].to_string(), "20 ±10", "the median and the deviation");
         let drawn = samples(Work::ForUpdate, &cases);
         assert!(
-            drawn.iter().all(|s| s.series.len() == CONTENDERS.len() && !s.title.contains("lock")),
+            drawn
+                .iter()
+                .all(|s| s.series.len() == CONTENDERS.len() && !s.title.contains("lock wait")),
             "no server reports waits"
         );
         assert_eq!(samples(Work::Increment, &cases), Vec::new());
