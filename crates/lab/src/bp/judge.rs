@@ -26,7 +26,8 @@ pub const FIG6: [&str; 10] = [
     point::PREDICTIONS,
 ];
 /// The bars of its figure 7.
-pub const FIG7: [&str; 3] = [OTHERS[0], OTHERS[1], point::PREDICTIONS];
+pub const FIG7: [&str; 5] =
+    [OTHERS[0], OTHER_RATES[0], OTHERS[1], OTHER_RATES[1], point::PREDICTIONS];
 const FALLS: [&str; 3] = [
     "DBT-1-like, 8 and 16 threads: waits that sleep in 2q/locked over those in 2q/batched, worst case",
     "DBT-2-like, 8 and 16 threads: waits that sleep in 2q/locked over those in 2q/batched, worst case",
@@ -49,6 +50,10 @@ const OURS: [&str; 3] = [
 const OTHERS: [&str; 2] = [
     "DBT-1-like, 8 and 16 threads: waits that sleep in lirs/locked over those in lirs/batched, worst case",
     "DBT-1-like, 8 and 16 threads: waits that sleep in mq/locked over those in mq/batched, worst case",
+];
+const OTHER_RATES: [&str; 2] = [
+    "DBT-1-like, 8 and 16 threads: throughput of lirs/batched over that of clock-sweep, worst case",
+    "DBT-1-like, 8 and 16 threads: throughput of mq/batched over that of clock-sweep, worst case",
 ];
 const OTHER_POLICIES: [PolicyKind; 2] = [PolicyKind::Lirs, PolicyKind::Mq];
 
@@ -114,13 +119,17 @@ pub fn with_bars(
     let mut bars = Vec::new();
     for (at, kind) in Kind::ALL.into_iter().enumerate() {
         if let Some(of) = all.iter().find(|scaled| scaled.kind == kind) {
-            bars.extend([falls(of, POLICY, FALLS[at]), rates(of, RATES[at]), ours(of, OURS[at])]);
+            bars.extend([
+                falls(of, POLICY, FALLS[at]),
+                rates(of, POLICY, RATES[at]),
+                ours(of, OURS[at]),
+            ]);
         }
     }
     if let Some(of) = all.iter().find(|scaled| scaled.kind == Kind::Dbt1) {
-        bars.extend(
-            OTHER_POLICIES.into_iter().zip(OTHERS).map(|(policy, name)| falls(of, policy, name)),
-        );
+        for (at, policy) in OTHER_POLICIES.into_iter().enumerate() {
+            bars.extend([falls(of, policy, OTHERS[at]), rates(of, policy, OTHER_RATES[at])]);
+        }
     }
     bars.push(point::bar(points, all));
     let bars =
@@ -159,10 +168,11 @@ fn falls(of: &Scaled, policy: PolicyKind, name: &str) -> Option<Bar> {
     Some(Bar::measured(name, value, "x", Bound::AtLeast(100.0), readings))
 }
 
-fn rates(of: &Scaled, name: &str) -> Option<Bar> {
+fn rates(of: &Scaled, policy: PolicyKind, name: &str) -> Option<Bar> {
     let reading = |how, threads: usize| {
-        let rate = of.measured.at(&shared(how).name(), threads as f64, |ran| ran.rate)?;
-        Some(Reading::new(&format!("{} with {threads}", shared(how).name()), rate, "/us", 2))
+        let name = Shared { policy, how }.name();
+        let rate = of.measured.at(&name, threads as f64, |ran| ran.rate)?;
+        Some(Reading::new(&format!("{name} with {threads}"), rate, "/us", 2))
     };
     let both = |threads| Some([reading(How::Batched, threads)?, reading(How::Clock, threads)?]);
     let all: Vec<[Reading; 2]> = threads(of).into_iter().filter_map(both).collect();
