@@ -25,7 +25,7 @@ use crate::txn::everywhere;
 use clearway_ir::expr::BinaryOp;
 use clearway_ir::program::Env;
 use clearway_ir::{
-    Access, Catalog, CheckConstraint, Column, Distribution, Expr, IndexDef, OnConflict, Path,
+    Access, Catalog, CheckConstraint, Column, Distribution, Expr, IndexDef, OnConflict, Path, Plan,
     Program, Statement, TableDef, UniqueKey,
 };
 use clearway_partition::{Body, RawOp};
@@ -36,12 +36,18 @@ use std::sync::Arc;
 /// The partition of the catalog.
 const HOME: PartitionId = PartitionId(0);
 
-/// Executes a DDL statement.
-pub(crate) async fn run(core: &Core, statement: &Statement, env: &Env) -> Result<Outcome, Stop> {
+/// Executes the plan of a DDL statement.
+pub(crate) async fn run(core: &Core, plan: &Plan, env: &Env) -> Result<Outcome, Stop> {
+    // The plan's columns are positions in this catalog's tables. Others may change them until the
+    // lock is granted.
+    let planned = core.catalog();
+    if plan.catalog.is_some_and(|version| version != planned.version) {
+        return Err(Stop::Replan);
+    }
     core.txn().protocol.write(true);
     core.requester.replace(env.requester());
     everywhere(core, [HOME], |_| lock_table(core, CATALOG_TABLE)).await?;
-    match statement {
+    match &plan.statement {
         Statement::CreateTable { table, if_not_exists } => {
             create_table(core, table, *if_not_exists).await
         }
@@ -50,6 +56,7 @@ pub(crate) async fn run(core: &Core, statement: &Statement, env: &Env) -> Result
         }
         Statement::Truncate { names } => truncate(core, names).await,
         Statement::AddPrimaryKey { table, name, columns } => {
+            let table = as_planned(core, &planned, table)?;
             add_primary_key(core, table, name.as_deref(), columns).await
         }
         Statement::AddCheck { table, check } => add_check(core, table, check, env).await,
@@ -61,7 +68,7 @@ pub(crate) async fn run(core: &Core, statement: &Statement, env: &Env) -> Result
                 unique: *unique,
                 global_index: None,
             };
-            create_index(core, table, index, *if_not_exists).await
+            create_index(core, &planned, table, index, *if_not_exists).await
         }
         Statement::DropIndex { names, if_exists, skipped, .. } => {
             drop_indexes(core, names, *if_exists, skipped).await
@@ -173,11 +180,11 @@ async fn truncate(core: &Core, names: &[String]) -> Result<Outcome, Stop> {
 
 async fn add_primary_key(
     core: &Core,
-    name: &str,
+    old: Arc<TableDef>,
     constraint: Option<&str>,
     columns: &[usize],
 ) -> Result<Outcome, Stop> {
-    let old = defined(core, name)?;
+    let name = &old.name;
     if !canary::on(Bug::UnlockedKey) {
         lock(core, old.id).await?;
     }
@@ -320,6 +327,7 @@ fn no_nulls(table: &TableDef, row: clearway_types::RowView<'_>) -> SqlResult<()>
 
 async fn create_index(
     core: &Core,
+    planned: &Catalog,
     name: &str,
     mut index: IndexDef,
     if_not_exists: bool,
@@ -332,7 +340,9 @@ async fn create_index(
         }
         return Err(exists(&index.name).into());
     }
-    let mut table = locked(core, name).await?;
+    let planned = as_planned(core, planned, name)?;
+    lock(core, planned.id).await?;
+    let mut table = (*planned).clone();
     index.tree = TreeId(core.engine().next_id());
     if index.unique && needs_global_index(core, &table, &index.columns) {
         index.global_index = Some(TreeId(core.engine().next_id()));
@@ -479,6 +489,16 @@ fn defined(core: &Core, name: &str) -> SqlResult<Arc<TableDef>> {
     table.ok_or_else(|| {
         SqlError::new(SqlState::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"))
     })
+}
+
+/// Returns a table's definition if it is still the planned one. Otherwise the statement, which has
+/// changed nothing, must be planned again.
+fn as_planned(core: &Core, planned: &Catalog, name: &str) -> Result<Arc<TableDef>, Stop> {
+    let table = defined(core, name)?;
+    match planned.table(name) {
+        Some(old) if old.version == table.version => Ok(table),
+        _ => Err(Stop::Replan),
+    }
 }
 
 async fn lock(core: &Core, table: TableId) -> Result<(), Stop> {

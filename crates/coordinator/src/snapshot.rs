@@ -52,9 +52,7 @@ impl Txn {
             _ if self.block == Block::None => {
                 needs == Needs::Export || needs == Needs::Snapshot && self.only_reads()
             }
-            Isolation::Serializable => {
-                self.characteristics.read_only && !self.protocol.has_written()
-            }
+            Isolation::Serializable => self.stays_read_only() && !self.protocol.has_written(),
             Isolation::RepeatableRead => needs != Needs::Locks,
             _ => needs.has_snapshot(),
         };
@@ -64,6 +62,13 @@ impl Txn {
             View::AsOf(_) => self.sees_each(),
             View::Newest => false,
         }
+    }
+
+    /// Returns true if the transaction is READ ONLY until its end: READ ONLY that was set after a
+    /// savepoint ends with RELEASE or ROLLBACK TO.
+    fn stays_read_only(&self) -> bool {
+        self.characteristics.read_only
+            && self.savepoints.iter().all(|savepoint| savepoint.characteristics.read_only)
     }
 
     /// Prepares for a statement that needs no new snapshot.
@@ -294,8 +299,11 @@ async fn begin(core: &Core, needs: Needs) -> Result<(), Failure> {
     }
     let opening = core.engine().snapshots().begin();
     if let Some(generation) = opening.generation() {
+        let rows = core.txn().rows;
         let kept =
             everywhere(core, core.engine().all(), |_| Body::KeepVersions(generation)).await?;
+        // These replies count no rows.
+        core.txn().rows = rows;
         if kept.iter().any(|reply| reply.count == 0) {
             core.txn().view = View::Newest;
             return Ok(());
@@ -429,14 +437,15 @@ pub(crate) fn program_at(
 }
 
 /// Returns the table with its trees as of that time. Indexes that did not exist keep theirs, which
-/// are newer than the snapshot.
+/// are newer than the snapshot. One of the same name may have had other columns.
 fn with_trees(table: &TableDef, then: &TableDef) -> TableDef {
     let TableDef { tree, version, primary_key_global_index, .. } = *then;
     let mut table = TableDef { tree, version, primary_key_global_index, ..table.clone() };
     for index in &mut table.indexes {
-        if let Some(IndexDef { tree, global_index, .. }) =
-            then.indexes.iter().find(|i| i.name == index.name)
-        {
+        let same = |then: &&IndexDef| {
+            (&then.name, &then.columns, then.unique) == (&index.name, &index.columns, index.unique)
+        };
+        if let Some(IndexDef { tree, global_index, .. }) = then.indexes.iter().find(same) {
             (index.tree, index.global_index) = (*tree, *global_index);
         }
     }

@@ -79,13 +79,11 @@ pub(crate) async fn run(
         | Statement::AddPrimaryKey { .. }
         | Statement::AddCheck { .. }
         | Statement::CreateIndex { .. }
-        | Statement::DropIndex { .. } => txn::in_transaction(
-            core,
-            Effect::Changes,
-            Box::pin(ddl::run(core, &plan.statement, env)),
-        )
-        .await
-        .map(|(outcome, wait)| Outcome { wait, ..outcome }),
+        | Statement::DropIndex { .. } => {
+            txn::in_transaction(core, Effect::Changes, Box::pin(ddl::run(core, plan, env)))
+                .await
+                .map(|(outcome, wait)| Outcome { wait, ..outcome })
+        }
         other => {
             Err(SqlError::internal(format!("{} reached the coordinator", command(other))).into())
         }

@@ -39,6 +39,7 @@ pub(crate) async fn run(core: Rc<Core>, plan: Arc<Plan>, env: Arc<Env>) -> End {
         core.streams(false);
         core.set_retries(Some(retries));
         env.memory.reset();
+        let rows = core.txn().rows;
         match statement::run(&core, &plan, &env).await {
             Ok(outcome) => {
                 replay::note(&core, &plan, &env, &outcome.rows, outcome.tag);
@@ -61,9 +62,10 @@ pub(crate) async fn run(core: Rc<Core>, plan: Arc<Plan>, env: Arc<Env>) -> End {
                     return End::Error(e);
                 }
             }
-            // In a block, a statement that changes nothing and locks no rows can be repeated.
+            // In a block, a statement can be repeated if it has changed no row.
             Err(Stop::Replan)
-                if core.txn().block != Block::None && !statement::writes(&plan.statement) =>
+                if core.txn().block != Block::None
+                    && (core.txn().rows == rows || !statement::writes(&plan.statement)) =>
             {
                 return End::Replan;
             }

@@ -149,6 +149,30 @@ fn read_only_transaction_sees_its_earlier_changes() {
     engine.shutdown().unwrap();
 }
 
+/// READ ONLY that was set after a savepoint ends with it, so the transaction reads under locks: two
+/// that each read both accounts and change one of them cannot both commit.
+#[test]
+fn serializable_transactions_that_may_write_later_read_under_locks() {
+    let engine = open(&MemDisk::new(), 4, 2);
+    let [mut first, mut second] = workers(&engine);
+    let bank = Bank::create(&mut first, ACCOUNTS, BALANCE);
+    for worker in [&mut first, &mut second] {
+        let serializable =
+            TxnOptions { isolation: Some(Isolation::Serializable), ..TxnOptions::default() };
+        worker.plain(Statement::Begin(serializable)).unwrap();
+        worker.savepoint("s");
+        let read_only = TxnOptions { read_only: Some(true), ..TxnOptions::default() };
+        worker.plain(Statement::SetTransaction { options: read_only, session: false }).unwrap();
+        assert_eq!((bank.total(worker), reads_at(worker)), (TOTAL, None));
+        worker.plain(Statement::Release("s".into())).unwrap();
+    }
+    first.rollback();
+    bank.add(&mut second, 1, 5).unwrap();
+    second.commit().unwrap();
+    assert_eq!(bank.total(&mut first), TOTAL + 5);
+    engine.shutdown().unwrap();
+}
+
 /// Transfers across partitions while others read the total: no snapshot has half of one.
 #[test]
 fn no_snapshot_sees_half_a_transfer() {
