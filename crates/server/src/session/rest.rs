@@ -3,7 +3,8 @@
 //! A portal shows the rows as of its first Execute, but its scan also sees what its own transaction
 //! changes later. So the rest of a portal is read before a statement changes the same table or
 //! rolls back to a savepoint, within the memory limit of a statement (53200 beyond it). All other
-//! statements run while portals stay suspended.
+//! statements run while portals stay suspended. If the rest cannot be read, the statement fails
+//! with that error. Exception: a ROLLBACK TO succeeds, and the portal cannot be continued.
 //!
 //! Locking: none. A crash leaves nothing.
 
@@ -133,7 +134,7 @@ impl Session {
                     let Some(client) = &mut self.client else { return };
                     if let Err(e) = charged {
                         drop(client.suspend());
-                        return self.complete(cx, drain.run, Err(e));
+                        return self.not_drained(cx, drain.run, e);
                     }
                     step = client.resume();
                 }
@@ -151,7 +152,7 @@ impl Session {
                             }
                             self.carry_out(cx, run)
                         }
-                        Err(e) => self.complete(cx, run, Err(e)),
+                        Err(e) => self.not_drained(cx, run, e),
                     };
                 }
                 Step::Replan => {
@@ -159,9 +160,17 @@ impl Session {
                         SqlState::SERIALIZATION_FAILURE,
                         "a table of a suspended portal was changed",
                     );
-                    return self.complete(cx, drain.run, Err(e));
+                    return self.not_drained(cx, drain.run, e);
                 }
             }
+        }
+    }
+
+    /// Continues after the rest of a portal could not be read.
+    fn not_drained(&mut self, cx: &mut Context<'_>, run: Run, error: SqlError) {
+        match run.plan.statement {
+            Statement::RollbackTo(_) => self.carry_out(cx, run),
+            _ => self.complete(cx, run, Err(error)),
         }
     }
 }

@@ -300,6 +300,26 @@ fn failed_fetch_keeps_changes_before_the_savepoint() {
     server.stop();
 }
 
+/// The rest of a cursor, which a rollback has to read first, fails: not the rollback.
+#[test]
+fn rollback_to_a_savepoint_succeeds_beside_a_cursor_that_fails() {
+    let (server, mut c) = fixture("stream-failed-rest");
+    for change in ["rollback to s", "release s; rollback to r"] {
+        c.query(&format!(
+            "begin; declare c cursor for select id, repeat('x', 1000), 1 / (id - {ROWS}) from t"
+        ));
+        c.query("insert into other select i from generate_series(1, 100) i");
+        c.query("savepoint r; savepoint s");
+        c.query("insert into other values (0)");
+        let answers = c.query(change);
+        assert_eq!(answers[answers.len() - 2].text(), "ROLLBACK", "{change}");
+        c.query("commit");
+        assert_eq!(c.column("select count(*) from other"), ["100"]);
+        c.query("truncate other");
+    }
+    server.stop();
+}
+
 /// A cursor keeps the snapshot of its DECLARE and one part of its result, and no lock.
 #[test]
 fn cursor_blocks_no_writer_and_keeps_its_snapshot() {
