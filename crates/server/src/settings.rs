@@ -304,16 +304,11 @@ impl Settings {
         let Some(at) = self.find_savepoint(name) else { return false };
         self.savepoints.truncate(at + 1);
         let Some(txn) = &mut self.txn else { return false };
-        let back = match &self.savepoints[at].1 {
-            Some(saved) => {
-                put_back(&mut txn.kept, saved.kept.clone());
-                saved.values.clone()
-            }
-            None => {
-                put_back(&mut txn.kept, txn.before.clone());
-                txn.before.clone()
-            }
+        let (back, kept) = match &self.savepoints[at].1 {
+            Some(saved) => (saved.values.clone(), saved.kept.clone()),
+            None => (txn.before.clone(), txn.before.clone()),
         };
+        txn.kept = with_newer(kept, &self.values);
         self.go_back(back);
         true
     }
@@ -327,9 +322,10 @@ impl Settings {
     }
 
     /// Restores values, except the transaction's characteristics: they follow the engine
-    /// ([`Settings::put_characteristics`]).
+    /// ([`Settings::put_characteristics`]). A custom setting that is newer than `to` becomes empty:
+    /// as in PostgreSQL, its name stays known.
     fn go_back(&mut self, to: Values) {
-        for (i, (name, value)) in to.into_iter().enumerate() {
+        for (i, (name, value)) in with_newer(to, &self.values).into_iter().enumerate() {
             if !CHARACTERISTICS.contains(&name.as_str()) {
                 self.store(i, value);
             }
@@ -406,12 +402,11 @@ impl Settings {
     }
 }
 
-/// Like `Settings::go_back`, for values that are not in force. Newer custom settings keep their
-/// values.
-fn put_back(values: &mut Values, to: Values) {
-    for (have, old) in values.iter_mut().zip(to) {
-        *have = old;
-    }
+/// Adds the custom settings that `now` has and `earlier` lacks, as empty texts.
+fn with_newer(mut earlier: Values, now: &Values) -> Values {
+    let newer = now.iter().skip(earlier.len());
+    earlier.extend(newer.map(|(name, _)| (name.clone(), String::new())));
+    earlier
 }
 
 /// Returns the time zone for a stored value, which is spelled as SHOW prints it.
@@ -494,5 +489,34 @@ mod tests {
         assert!(s.end_txn(true));
         assert_eq!(name(&s), "d");
         assert!(!s.rollback_to("first"));
+    }
+
+    #[test]
+    fn invariant_1_custom_settings_are_restored() {
+        let mut s = Settings::new("me", true, Isolation::default());
+        let set = |s: &mut Settings, name, scope| {
+            s.enter_txn();
+            s.set(name, Some("x"), scope).unwrap();
+        };
+        let value = |s: &Settings, name| s.get(name).unwrap().to_owned();
+        for (committed, kept) in [(false, ""), (true, "x")] {
+            set(&mut s, "my.session", SetScope::Session);
+            set(&mut s, "my.local", SetScope::Transaction);
+            assert!(s.end_txn(committed));
+            assert_eq!((value(&s, "my.session"), value(&s, "my.local")), (kept.into(), "".into()));
+        }
+        // The first savepoint is older than any change, the second is newer.
+        s.savepoint("first");
+        set(&mut s, "my.older", SetScope::Session);
+        s.savepoint("second");
+        set(&mut s, "my.newer", SetScope::Session);
+        assert!(s.rollback_to("second"));
+        assert_eq!((value(&s, "my.older"), value(&s, "my.newer")), ("x".into(), "".into()));
+        assert!(s.rollback_to("first"));
+        assert_eq!(value(&s, "my.older"), "");
+        set(&mut s, "my.last", SetScope::Session);
+        assert!(s.end_txn(true));
+        let names = ["my.session", "my.older", "my.newer", "my.last"];
+        assert_eq!(names.map(|name| value(&s, name)), ["x", "", "", "x"]);
     }
 }
