@@ -234,13 +234,17 @@ impl Session {
         }
     }
 
-    /// Restores settings if a transaction has ended: its SET LOCALs, and if it was aborted all of
-    /// its SETs.
+    /// Restores settings if a transaction has ended without COMMIT or ROLLBACK.
     pub(super) fn settle_settings(&mut self, committed: bool) {
-        if !self.exchange.implicit_open
-            && self.status() == TxnStatus::Idle
-            && self.config.settings.end_txn(committed)
-        {
+        if !self.exchange.implicit_open && self.status() == TxnStatus::Idle {
+            self.end_settings(committed);
+        }
+    }
+
+    /// Restores settings at the end of a transaction: its SET LOCALs, and if it was aborted all of
+    /// its SETs.
+    pub(super) fn end_settings(&mut self, committed: bool) {
+        if self.config.settings.end_txn(committed) {
             self.report_settings();
         }
     }

@@ -218,6 +218,8 @@ struct Exchange {
 struct Times {
     /// Start of the transaction: now().
     transaction: i64,
+    /// The next statement begins a transaction, also inside a query or a pipeline.
+    transaction_ended: bool,
     /// Arrival of the message that requested the statement: statement_timestamp().
     statement: i64,
     /// Start of idle time.
@@ -292,6 +294,7 @@ impl Session {
             exchange: Exchange::default(),
             times: Times {
                 transaction: 0,
+                transaction_ended: true,
                 statement: 0,
                 idle_since: 0,
                 has_waited: true,
@@ -459,9 +462,8 @@ impl Session {
     /// Creates the environment of a statement's expressions.
     fn make_env(&mut self, text: StatementText, params: Vec<Datum>) -> Arc<Env> {
         self.follow_transaction();
-        if self.times.transaction == 0
-            || (!self.exchange.implicit_open && self.status() == TxnStatus::Idle)
-        {
+        let is_outside = !self.exchange.implicit_open && self.status() == TxnStatus::Idle;
+        if std::mem::take(&mut self.times.transaction_ended) || is_outside {
             self.times.transaction = self.times.statement;
         }
         // A xorshift step: only makes random() differ between executions.

@@ -313,16 +313,26 @@ impl Session {
             Ok(outcome) => {
                 self.notices(&outcome.notices);
                 self.follow_savepoint(&run.plan.statement);
+                let committed = outcome.tag != Tag::Plain("ROLLBACK");
                 if matches!(run.plan.statement, Statement::Commit | Statement::Rollback) {
-                    self.portals.clear();
+                    self.transaction_ended(committed);
+                } else {
+                    self.settle_settings(committed);
                 }
-                self.settle_settings(outcome.tag != Tag::Plain("ROLLBACK"));
                 if let Statement::Noop(tag) = &run.plan.statement {
                     self.discard(tag);
                 }
                 self.deliver(cx, run, outcome);
             }
         }
+    }
+
+    /// Follows the end of a transaction by COMMIT or ROLLBACK. The query or the group of messages
+    /// around it may go on: what follows belongs to the next transaction.
+    fn transaction_ended(&mut self, committed: bool) {
+        self.portals.clear();
+        self.times.transaction_ended = true;
+        self.end_settings(committed);
     }
 
     /// Leaves the unnamed portal after a failed simple query. In a block it exists until the block

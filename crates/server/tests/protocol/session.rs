@@ -1,6 +1,8 @@
 //! Startup, settings, COPY, cancel requests, pg_sleep.
 
-use crate::raw::{Fixture, LIMIT, Raw, message, query, startup};
+use crate::raw::{
+    Fixture, LIMIT, Message, Raw, bind, execute, message, parse, query, startup, sync,
+};
 use std::io::Read;
 use std::time::{Duration, Instant};
 
@@ -247,6 +249,63 @@ fn settings_follow_transactions() {
     assert_eq!(c.column("show application_name"), ["y"]);
     assert_eq!(c.column("show nonsense"), ["42704"]);
     assert_eq!(c.column("set client_encoding = 'latin1'"), ["0A000"]);
+}
+
+/// The messages that run one statement of a pipeline.
+fn run(sql: &str) -> Vec<u8> {
+    [parse("", sql, &[]), bind("", "", &[], false), execute("", 0)].concat()
+}
+
+/// COMMIT and ROLLBACK settle the settings of their transaction, also inside a query or a pipeline.
+#[test]
+fn settings_follow_transactions_inside_a_message_group() {
+    let server = Fixture::new("settings-in-groups");
+    let mut c = server.connect();
+    c.query("set application_name = 'old'");
+    for (statements, name) in [
+        ("begin; set application_name = 'x'; rollback", "old"),
+        ("begin; set application_name = 'x'; rollback; select 1", "old"),
+        ("begin; set application_name = 'x'; commit; select 1 / 0", "x"),
+        ("set application_name = 'y'; commit; select 1 / 0", "y"),
+        ("set application_name = 'z'; rollback; select 1", "y"),
+        ("begin; select 1; commit; set application_name = 'z'; select 1 / 0", "y"),
+    ] {
+        for pipeline in [false, true] {
+            if pipeline {
+                let mut messages: Vec<_> = statements.split("; ").map(run).collect();
+                messages.push(sync());
+                c.send_all(&messages);
+                c.until_ready();
+            } else {
+                c.query(statements);
+            }
+            c.query("rollback");
+            assert_eq!(c.column("show application_name"), [name], "{statements:?} {pipeline}");
+        }
+    }
+    assert_eq!(c.column("begin; set local jit = on; show jit; commit; show jit"), ["on", "off"]);
+}
+
+#[test]
+fn transactions_of_a_pipeline_have_their_own_time() {
+    let server = Fixture::new("times-in-groups");
+    let mut c = server.connect();
+    let statements = [
+        "begin",
+        "select now()",
+        "select pg_sleep(0.01)",
+        "select now()",
+        "commit",
+        "select now()",
+        "rollback",
+    ];
+    c.send_all(&statements.map(run));
+    c.send(&sync());
+    let answer = c.until_ready();
+    let rows: Vec<_> = answer.iter().filter(|m| m.tag == 'D').map(Message::values).collect();
+    assert_eq!(rows.len(), 4);
+    assert_eq!(rows[0], rows[2]);
+    assert_ne!(rows[0], rows[3]);
 }
 
 #[test]
