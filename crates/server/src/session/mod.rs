@@ -483,8 +483,12 @@ impl Session {
         })
     }
 
-    /// Handles a cancel request.
+    /// Handles a cancel request: ends the running statement, or a simple query between two
+    /// statements.
     pub fn cancel(&mut self, cx: &mut Context<'_>) {
+        if let Some(query) = &mut self.exchange.simple {
+            query.cancel();
+        }
         self.interrupt(cx, Signal::Cancel.error());
     }
 

@@ -4,7 +4,7 @@ use super::prepared::{Prepared, ResultColumns};
 use super::run::{Origin, Run, failed_block};
 use super::{Context, Phase, Session};
 use clearway_coordinator::TxnStatus;
-use clearway_ir::{Catalog, Env, Plan, SessionEnv, StatementText};
+use clearway_ir::{Catalog, Env, Plan, SessionEnv, Signal, StatementText};
 use clearway_planner::ParsedStatement;
 use clearway_types::{SqlError, SqlResult};
 use std::collections::VecDeque;
@@ -38,12 +38,20 @@ pub(super) struct SimpleQuery {
     statements: VecDeque<Item>,
     /// The query has several statements: they are one implicit transaction.
     several: bool,
+    /// A cancel request came. The running statement may end before it notices; then the next one
+    /// fails.
+    cancelled: bool,
 }
 
 impl SimpleQuery {
     /// Returns the statements that have not run yet.
     pub(super) fn rest(&mut self) -> impl Iterator<Item = &mut Item> {
         self.statements.iter_mut()
+    }
+
+    /// Notes a cancel request.
+    pub(super) fn cancel(&mut self) {
+        self.cancelled = true;
     }
 }
 
@@ -72,8 +80,8 @@ impl Session {
                     clearway_wire::backend::empty_query(&mut self.io.out);
                     return self.ready(cx);
                 }
-                self.exchange.simple =
-                    Some(SimpleQuery { several: statements.len() > 1, statements });
+                let several = statements.len() > 1;
+                self.exchange.simple = Some(SimpleQuery { statements, several, cancelled: false });
                 self.next_simple(cx);
             }
         }
@@ -91,15 +99,16 @@ impl Session {
 
     /// Starts the next statement of the query, or ends it.
     pub(super) fn next_simple(&mut self, cx: &mut Context<'_>) {
-        let next = self
-            .exchange
-            .simple
-            .as_mut()
-            .and_then(|s| Some((s.statements.pop_front()?, s.several)));
-        let Some((item, several)) = next else {
+        let query = self.exchange.simple.as_mut();
+        let next =
+            query.and_then(|q| q.statements.pop_front().map(|item| (item, q.several, q.cancelled)));
+        let Some((item, several, cancelled)) = next else {
             self.exchange.simple = None;
             return self.end_implicit(cx, true);
         };
+        if cancelled {
+            return self.fail(cx, &Origin::Simple, &Signal::Cancel.error());
+        }
         match self.plan_simple(cx, item) {
             Ok(statement) => {
                 let env =

@@ -184,6 +184,16 @@ fn copy_of_a_key_deleted_since_the_snapshot_fails() {
     }
 }
 
+/// Sends a cancel request and waits until the server has accepted it.
+fn cancel(server: &Fixture, pid: i32, secret: i32) {
+    let mut packet = vec![0, 0, 0, 16, 4, 210, 22, 46];
+    packet.extend(pid.to_be_bytes());
+    packet.extend(secret.to_be_bytes());
+    let mut other = Raw::open(server.address());
+    other.send(&packet);
+    assert!(other.try_next().is_none());
+}
+
 #[test]
 fn cancel_request_ends_the_running_statement() {
     let server = Fixture::new("cancel");
@@ -191,14 +201,7 @@ fn cancel_request_ends_the_running_statement() {
         (server.connect(), server.connect(), server.connect());
     holder.query("create table t (a int primary key, b int)");
     holder.query("insert into t values (1, 1)");
-    let cancel = |c: &Raw, secret: i32| {
-        let mut packet = vec![0, 0, 0, 16, 4, 210, 22, 46];
-        packet.extend(c.pid.to_be_bytes());
-        packet.extend(secret.to_be_bytes());
-        let mut other = Raw::open(server.address());
-        other.send(&packet);
-        assert!(other.try_next().is_none());
-    };
+    let cancel = |c: &Raw, secret: i32| cancel(&server, c.pid, secret);
     // A request that arrives before the statement cancels nothing, so it is repeated. A surplus
     // request would cancel the session's next statement.
     let cancelled = |mut c: Raw| {
@@ -220,6 +223,27 @@ fn cancel_request_ends_the_running_statement() {
     assert_eq!(cancelled(waiter), "57014");
     holder.query("rollback");
     assert_eq!(holder.column("select b from t"), ["1"]);
+}
+
+/// A query of short statements is cancelled although none of them can be.
+#[test]
+fn cancel_request_ends_a_query_between_two_statements() {
+    const STATEMENTS: usize = 1000;
+    let server = Fixture::new("cancel-between");
+    let mut c = server.connect();
+    c.query("create table t (a int primary key)");
+    let statements = "; select repeat('x', 100000)".repeat(STATEMENTS);
+    c.send(&query(&format!("insert into t values (1){statements}")));
+    // The client reads nothing, so the server cannot send all of the results: it stops early in the
+    // query, and the request comes before the end.
+    assert!(c.hears_within(LIMIT));
+    cancel(&server, c.pid, c.secret);
+    let messages = c.until_ready();
+    let [.., error, _] = messages.as_slice() else { panic!("{} messages", messages.len()) };
+    assert_eq!((error.tag, error.code().as_str()), ('E', "57014"));
+    assert!(messages.iter().filter(|m| m.tag == 'D').count() < STATEMENTS);
+    // The implicit transaction is undone, and the next query runs.
+    assert_eq!(c.column("select count(*) from t"), ["0"]);
 }
 
 #[test]
