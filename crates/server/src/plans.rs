@@ -4,8 +4,8 @@
 //! Invariants
 //! 1. A returned plan was made with the catalog passed by the caller, or needs no catalog.
 //! 2. Only sessions with the default search path share plans.
-//! 3. At most [`MAX_TEXTS`] texts of Parse messages are kept; one more clears them all. The planner
-//!    bounds its own cache.
+//! 3. At most [`MAX_STATEMENTS`] statements of Parse messages are kept; one more clears them all.
+//!    The planner bounds its own cache.
 //!
 //! Locking: none; each worker has its own. A crash leaves nothing.
 
@@ -15,23 +15,40 @@ use clearway_ir::{Catalog, Plan, SessionEnv};
 use clearway_planner::PlanCache;
 use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
 use clearway_wire::frontend::Oids;
-use hashbrown::HashMap;
+use hashbrown::{Equivalent, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// One text's plans, by the parameter types that clients declared.
-type Variants = Vec<(Box<[SqlType]>, Rc<Prepared>)>;
+/// Maximum number of cached statements of Parse messages.
+const MAX_STATEMENTS: usize = 1000;
+/// Maximum size of a cached statement's text and types, in bytes.
+const MAX_LEN: usize = 16 << 10;
 
-/// Maximum number of cached texts of Parse messages.
-const MAX_TEXTS: usize = 1000;
-/// Maximum length of a cached text, in bytes.
-const MAX_TEXT_LEN: usize = 16 << 10;
+/// A statement's text and the parameter types that clients declared.
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    text: Box<str>,
+    types: Box<[SqlType]>,
+}
+
+/// A borrowed [`Key`], with the same hash.
+#[derive(Hash)]
+struct KeyRef<'a> {
+    text: &'a str,
+    types: &'a [SqlType],
+}
+
+impl Equivalent<Key> for KeyRef<'_> {
+    fn equivalent(&self, key: &Key) -> bool {
+        *self.text == *key.text && *self.types == *key.types
+    }
+}
 
 /// Plans that the sessions of one worker share.
 #[derive(Default)]
 pub struct Plans {
     simple: PlanCache,
-    by_types: HashMap<Box<str>, Variants>,
+    prepared: HashMap<Key, Rc<Prepared>>,
 }
 
 fn types_of(oids: Oids<'_>) -> SqlResult<Vec<SqlType>> {
@@ -75,13 +92,12 @@ impl Plans {
         env: &SessionEnv,
     ) -> SqlResult<Rc<Prepared>> {
         let types = types_of(oids)?;
-        if !is_shared(env) {
-            // Neither looks up nor stores.
-        } else if let Some(entries) = self.by_types.get_mut(sql) {
-            entries.retain(|(_, statement)| statement.is_fresh(catalog, env));
-            if let Some((_, statement)) = entries.iter().find(|(t, _)| **t == *types) {
-                return Ok(statement.clone());
-            }
+        let is_shared = is_shared(env);
+        if is_shared
+            && let Some(statement) = self.prepared.get(&KeyRef { text: sql, types: &types })
+            && statement.is_fresh(catalog, env)
+        {
+            return Ok(statement.clone());
         }
         let mut statements = clearway_planner::parse(sql)?.into_iter();
         let parsed = match statements.next() {
@@ -97,13 +113,44 @@ impl Plans {
             ));
         }
         let statement = Rc::new(Prepared::new(parsed, types.clone(), catalog, env)?);
-        if sql.len() <= MAX_TEXT_LEN && is_shared(env) {
-            if self.by_types.len() >= MAX_TEXTS {
-                self.by_types.clear();
+        if is_shared && sql.len() + size_of_val(&*types) <= MAX_LEN {
+            // A stale statement is replaced.
+            let key = Key { text: sql.into(), types: types.into() };
+            if self.prepared.len() >= MAX_STATEMENTS && !self.prepared.contains_key(&key) {
+                self.prepared.clear();
             }
-            let entries = self.by_types.entry(sql.into()).or_default();
-            entries.push((types.into(), statement.clone()));
+            self.prepared.insert(key, statement.clone());
         }
         Ok(statement)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clearway_wire::frontend::Frontend;
+
+    /// Handles a Parse message with these types.
+    fn parse(plans: &mut Plans, types: [SqlType; 4]) -> Rc<Prepared> {
+        let mut body = b"\0select $1, $2, $3, $4\0\0\x04".to_vec();
+        types.iter().for_each(|ty| body.extend(ty.oid().to_be_bytes()));
+        let Ok(Frontend::Parse { sql, types, .. }) = Frontend::decode(b'P', &body) else {
+            panic!("this is no Parse message");
+        };
+        plans.prepared(sql, types, &Catalog::default(), &SessionEnv::default()).unwrap()
+    }
+
+    #[test]
+    fn invariant_3_type_lists_of_one_text_are_bounded() {
+        use SqlType::{Bool, Float8, Int2, Int4, Int8, Numeric, Text};
+        let all = [Bool, Int2, Int4, Int8, Float8, Numeric, Text];
+        let types = |i: usize| [i % 7, i / 7 % 7, i / 49 % 7, i / 343].map(|at| all[at]);
+        let mut plans = Plans::default();
+        for i in 0..MAX_STATEMENTS + 100 {
+            let first = parse(&mut plans, types(i));
+            assert!(Rc::ptr_eq(&first, &parse(&mut plans, types(i))));
+            assert!(plans.prepared.len() <= MAX_STATEMENTS);
+        }
+        assert_eq!(plans.prepared.len(), 100);
     }
 }
