@@ -15,26 +15,50 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 static UNKNOWN: Class = Class::new("server.unknown_pids");
 
+/// Maximum number of warnings about single backend ids after a statement. One more warning counts
+/// the others.
+const MAX_WARNINGS: usize = 100;
+
+/// Signalled backend ids without a session.
+#[derive(Default)]
+struct UnknownPids {
+    /// The first [`MAX_WARNINGS`] of them.
+    first: Vec<i32>,
+    /// Number of the others.
+    more: u64,
+}
+
+impl UnknownPids {
+    fn push(&mut self, pid: i32) {
+        if self.first.len() < MAX_WARNINGS {
+            self.first.push(pid);
+        } else {
+            self.more += 1;
+        }
+    }
+}
+
 /// Sends signals to other sessions. Expressions use it from any worker's thread.
 pub(super) struct Signals {
     shared: Arc<Shared>,
-    /// Signalled backend ids without a session: the client gets a warning for each.
-    unknown: Latch<Vec<i32>>,
+    /// What the client is warned about when the statement ends.
+    unknown: Latch<UnknownPids>,
     /// True if `unknown` may be non-empty.
     any: AtomicBool,
 }
 
 impl Signals {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, unknown: Latch::new(&UNKNOWN, Vec::new()), any: AtomicBool::new(false) }
+        let unknown = Latch::new(&UNKNOWN, UnknownPids::default());
+        Self { shared, unknown, any: AtomicBool::new(false) }
     }
 
     /// Takes the backend ids without a session.
-    fn take_unknown(&self) -> Vec<i32> {
+    fn take_unknown(&self) -> UnknownPids {
         // Acquire: pairs with the Release in `signal`. Most statements send no signal and take no
         // latch.
         if !self.any.load(Ordering::Acquire) {
-            return Vec::new();
+            return UnknownPids::default();
         }
         // Relaxed: the latch orders it. Cleared before the list is taken, so that no later push is
         // missed.
@@ -64,8 +88,13 @@ impl Backends for Signals {
 impl Session {
     /// Warns the client about signalled backend ids without a session.
     pub(super) fn warn_about_unknown_pids(&mut self) {
-        for pid in self.signals.take_unknown() {
+        let UnknownPids { first, more } = self.signals.take_unknown();
+        for pid in first {
             let text = format!("PID {pid} is not a PostgreSQL backend process");
+            self.notices(&[(SqlState::WARNING, text)]);
+        }
+        if more > 0 {
+            let text = format!("further PIDs that are not PostgreSQL backend processes: {more}");
             self.notices(&[(SqlState::WARNING, text)]);
         }
     }

@@ -204,6 +204,26 @@ fn cancel_and_terminate_answer_as_postgresql() {
     assert_eq!(server.connect().column("select count(*) from t"), ["2"]);
 }
 
+/// PostgreSQL warns about each backend id; Clearway counts those after the first 100.
+#[test]
+fn warnings_about_unknown_pids_are_bounded() {
+    let server = Fixture::new("unknown-pids");
+    let mut c = server.connect();
+    for (last, seen) in [(100, 100), (101, 101), (5000, 101), (1, 1)] {
+        let ids = format!("generate_series(1, {last}) as s(i)");
+        let answer = c.query(&format!("select pg_cancel_backend(-i) from {ids}"));
+        assert_eq!(answer.iter().filter(|m| m.tag == 'D').count(), last);
+        let warnings = warnings(&answer);
+        assert_eq!(warnings.len(), seen);
+        assert_eq!(warnings[0], "WARNING PID -1 is not a PostgreSQL backend process");
+        let more = warnings.get(100).map(String::as_str);
+        let left = last.saturating_sub(100);
+        let expected =
+            format!("WARNING further PIDs that are not PostgreSQL backend processes: {left}");
+        assert_eq!(more, (last > 100).then_some(expected.as_str()));
+    }
+}
+
 /// Checks that the session gets the termination error and its connection is closed.
 #[track_caller]
 fn is_terminated(c: &mut Raw) {
