@@ -136,8 +136,8 @@ fn encoding(value: &str) -> SqlResult<String> {
     }
 }
 
-/// Checks a list of an output style, which must be ISO, and a field order. Each may appear once, or
-/// repeatedly with the same value.
+/// Checks a list of an output style, which must be ISO, and a field order, which must be MDY. Each
+/// may appear once, or repeatedly with the same value.
 fn date_style(name: &str, value: &str) -> SqlResult<String> {
     let mut order = None;
     let (mut conflict, mut other_style) = (false, false);
@@ -172,8 +172,8 @@ fn date_style(name: &str, value: &str) -> SqlResult<String> {
     if conflict || iso && other_style {
         return Err(invalid(name, value).detail("Conflicting \"datestyle\" specifications."));
     }
-    if other_style {
+    if other_style || order.is_some_and(|order| order != "MDY") {
         return Err(refused(name, value));
     }
-    Ok(format!("ISO, {}", order.unwrap_or("MDY")))
+    Ok("ISO, MDY".to_owned())
 }

@@ -109,10 +109,12 @@ set datestyle = 'German'; --refused
 set datestyle = 'ISO, German';
 set datestyle = 'ISO,, MDY';
 reset datestyle;
-set datestyle = 'ISO, European';
-show datestyle;
+set datestyle = 'ISO, European'; --refused
+set datestyle = 'YMD, ISO'; --refused
+set datestyle = DMY; --refused
 set datestyle = 'ISO, us';
 show datestyle;
+select date '03/04/2024';
 set default_tablespace = 'nosuch';
 set default_tablespace = '';
 set xmloption = 'x';

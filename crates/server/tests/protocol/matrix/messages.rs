@@ -200,7 +200,7 @@ pub fn packets() -> Vec<Named> {
         ("startup of an unknown database", with(b"database\0nosuch\0")),
         ("startup without a user", startup(&[("database", "postgres")])),
         ("startup with an empty user", startup(&[("user", "")])),
-        ("startup with settings", with(b"application_name\0matrix\0datestyle\0ISO, DMY\0")),
+        ("startup with settings", with(b"application_name\0matrix\0datestyle\0us, iso\0")),
         (
             "startup with options",
             with(b"options\0-c application_name=one\\ two --extra_float_digits=3\0"),
