@@ -337,6 +337,15 @@ impl Settings {
         !matches!(self.get("synchronous_commit"), Ok("off"))
     }
 
+    /// Returns true if `client_min_messages` lets a warning through, or else a notice.
+    pub fn shows_notice(&self, is_warning: bool) -> bool {
+        match self.get("client_min_messages") {
+            Ok("error") => false,
+            Ok("warning") => is_warning,
+            _ => true,
+        }
+    }
+
     /// Returns a time setting in milliseconds.
     pub fn milliseconds(&self, name: &str) -> u64 {
         self.get(name)
@@ -439,6 +448,8 @@ mod tests {
         assert!(s.set("server_version", Some("1"), SetScope::Session).is_err());
         s.set("my.own", Some("x"), SetScope::Session).unwrap();
         assert_eq!(s.get("my.own").unwrap(), "x");
+        s.set("client_min_messages", Some("debug"), SetScope::Session).unwrap();
+        assert_eq!(s.get("client_min_messages").unwrap(), "debug2");
         s.set("statement_timeout", Some("2s"), SetScope::Session).unwrap();
         assert_eq!(s.milliseconds("statement_timeout"), 2000);
     }

@@ -374,12 +374,11 @@ impl Session {
 
     pub(super) fn notices(&mut self, notices: &[(SqlState, String)]) {
         for (state, text) in notices {
-            let severity = if matches!(&state.0, [b'2', b'5', ..] | [b'0', b'1', ..]) {
-                "WARNING"
-            } else {
-                "NOTICE"
-            };
-            backend::notice(&mut self.io.out, severity, &SqlError::new(*state, text.as_str()));
+            let is_warning = matches!(&state.0, [b'2', b'5', ..] | [b'0', b'1', ..]);
+            if self.config.settings.shows_notice(is_warning) {
+                let severity = if is_warning { "WARNING" } else { "NOTICE" };
+                backend::notice(&mut self.io.out, severity, &SqlError::new(*state, text.as_str()));
+            }
         }
     }
 

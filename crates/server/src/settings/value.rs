@@ -56,6 +56,7 @@ pub(super) fn check(name: &str, kind: Kind, value: &str) -> SqlResult<String> {
         Kind::OneOf(values) if values.contains(&lower.as_str()) => match lower.as_str() {
             "true" | "yes" | "1" => "on".to_owned(),
             "false" | "no" | "0" => "off".to_owned(),
+            "debug" => "debug2".to_owned(),
             _ => lower,
         },
         Kind::OneOf(_) => return Err(wrong()),
