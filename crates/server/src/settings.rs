@@ -73,7 +73,7 @@ static SETTINGS: &[Setting] = &[
     s("default_transaction_deferrable", "off", Kind::Bool, false),
     s("default_transaction_isolation", "read committed", Kind::Isolation, false),
     s("escape_string_warning", "on", Kind::Bool, false),
-    s("extra_float_digits", "1", Kind::Int(Unit::None, -15, 3), false),
+    s("extra_float_digits", "1", Kind::FloatDigits, false),
     s("idle_in_transaction_session_timeout", "0", MS, false),
     s("jit", "off", Kind::Bool, false),
     s("lc_collate", "C", Kind::Fixed, false),

@@ -14,6 +14,9 @@ pub(super) enum Kind {
     Int(Unit, i32, i32),
     /// A float that is not negative.
     Float,
+    /// An integer from -15 to 3, of which only 1 and above are supported: floats are printed with
+    /// the digits that identify them.
+    FloatDigits,
     OneOf(&'static [&'static str]),
     /// Only the first of these values is supported; PostgreSQL accepts the others, too.
     First(&'static [&'static str]),
@@ -53,6 +56,13 @@ pub(super) fn check(name: &str, kind: Kind, value: &str) -> SqlResult<String> {
         Kind::On => return Err(refused(name, value)),
         Kind::Int(unit, least, most) => integer(name, value, unit, least, most)?,
         Kind::Float => float(name, value)?,
+        Kind::FloatDigits => {
+            let digits = integer(name, value, Unit::None, -15, 3)?;
+            if !matches!(digits.as_str(), "1" | "2" | "3") {
+                return Err(refused(name, value));
+            }
+            digits
+        }
         Kind::OneOf(values) if values.contains(&lower.as_str()) => match lower.as_str() {
             "true" | "yes" | "1" => "on".to_owned(),
             "false" | "no" | "0" => "off".to_owned(),

@@ -143,7 +143,11 @@ show work_mem;
 set extra_float_digits = '1kB';
 set extra_float_digits = 1.5;
 show extra_float_digits;
+set extra_float_digits = 0; --refused
+set extra_float_digits = -15; --refused
+set extra_float_digits = -16;
 reset extra_float_digits;
+show extra_float_digits;
 show default_transaction_deferrable;
 set session characteristics as transaction deferrable;
 show default_transaction_deferrable;
