@@ -48,11 +48,16 @@ fn source_of(sql: &str, t: &TokenWithSpan) -> String {
     }
 }
 
+/// Returns 54001, as PostgreSQL does for a statement that needs more stack than there is.
+pub(crate) fn too_deep() -> SqlError {
+    SqlError::new(SqlState(*b"54001"), "stack depth limit exceeded")
+}
+
 /// Converts sqlparser's error to PostgreSQL's.
 pub(crate) fn from_parser(sql: &str, e: &ParserError, tokens: &[TokenWithSpan]) -> SqlError {
     let text = match e {
         ParserError::RecursionLimitExceeded => {
-            return SqlError::new(SqlState(*b"54001"), "stack depth limit exceeded");
+            return too_deep();
         }
         ParserError::TokenizerError(text) | ParserError::ParserError(text) => text,
     };

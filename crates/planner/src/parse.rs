@@ -3,9 +3,10 @@
 
 use crate::cursor::Cursor;
 use crate::cursors;
-use crate::error::{from_parser, place, syntax_at};
+use crate::error::{from_parser, place, syntax_at, too_deep};
 use crate::lexical;
 use crate::locking;
+use crate::position::is_word;
 use crate::relation::RelationName;
 use crate::utility;
 use clearway_ir::Statement;
@@ -165,29 +166,42 @@ fn tokenize(sql: &str) -> SqlResult<Vec<TokenWithSpan>> {
     lexical::checked(sql, tokens)
 }
 
+/// The depth that operators could add at one level of brackets.
+#[derive(Default)]
+struct Level {
+    /// By the operators since the last comma: the items of a list do not nest.
+    item: usize,
+    /// By set operations: each operand may be a list.
+    sets: usize,
+}
+
 /// Returns 54001 if operators could nest deeper than our stack allows: counts a chain of them at
-/// each level, summed over the open parentheses.
+/// each level, summed over the open brackets.
 fn check_depth(tokens: &[TokenWithSpan]) -> SqlResult<()> {
-    let (mut open, mut here) = (Vec::new(), 0);
+    let (mut open, mut here) = (Vec::new(), Level::default());
     let mut total = 0;
     for t in tokens {
+        let depth = depth_of(&t.token);
+        total += depth;
+        if total > MAX_CHAIN {
+            let hint = format!("An expression may have at most {MAX_CHAIN} operators in a row.");
+            return Err(too_deep().hint(hint));
+        }
+        if is_word(&t.token, SET_OPERATIONS) {
+            here.sets += depth
+        } else {
+            here.item += depth
+        }
         match &t.token {
-            Token::LParen => open.push(std::mem::take(&mut here)),
-            Token::RParen => {
-                total -= here;
-                here = open.pop().unwrap_or(0);
+            Token::LParen | Token::LBracket | Token::LBrace => {
+                open.push(std::mem::take(&mut here));
             }
-            Token::Comma => total -= std::mem::take(&mut here),
-            token => {
-                here += depth_of(token);
-                total += depth_of(token);
-                if total > MAX_CHAIN {
-                    return Err(SqlError::new(SqlState(*b"54001"), "stack depth limit exceeded")
-                        .hint(format!(
-                            "An expression may have at most {MAX_CHAIN} operators in a row."
-                        )));
-                }
+            Token::RParen | Token::RBracket | Token::RBrace => {
+                total -= here.item + here.sets;
+                here = open.pop().unwrap_or_default();
             }
+            Token::Comma => total -= std::mem::take(&mut here.item),
+            _ => {}
         }
     }
     Ok(())
@@ -198,9 +212,7 @@ fn check_depth(tokens: &[TokenWithSpan]) -> SqlResult<()> {
 fn depth_of(token: &Token) -> usize {
     use Token as T;
     let chains = match token {
-        T::Word(w) => {
-            w.quote_style.is_none() && ["and", "or"].iter().any(|k| w.value.eq_ignore_ascii_case(k))
-        }
+        T::Word(_) => is_word(token, &["and", "or"]),
         T::Plus | T::Minus | T::Mul | T::Div | T::Mod | T::StringConcat => true,
         T::Eq | T::Neq | T::Lt | T::Gt | T::LtEq | T::GtEq => true,
         _ => false,
@@ -212,36 +224,31 @@ fn depth_of(token: &Token) -> usize {
     }
 }
 
-/// Returns true if the token makes the tree one level deeper: an operator, or a keyword like one.
+/// Set operations. MINUS is sqlparser's.
+const SET_OPERATIONS: &[&str] = &["union", "except", "intersect", "minus"];
+
+/// Returns true if the token makes the tree one level deeper: an operator, a keyword like one, or
+/// an array's bracket. That includes constructs that only sqlparser accepts: they are refused after
+/// parsing, with a tree as deep as the others'.
 fn nests(token: &Token) -> bool {
     const WORDS: &[&str] = &[
-        "and",
-        "or",
-        "not",
-        "is",
-        "isnull",
-        "notnull",
-        "at",
-        "collate",
-        "union",
-        "except",
-        "intersect",
-        "in",
-        "like",
-        "ilike",
-        "between",
-        "operator",
+        "and", "or", "not", "is", "isnull", "notnull", "at", "collate", "in", "like", "ilike",
+        "similar", "rlike", "regexp", "between", "overlaps", "member", "xor", "operator", "pivot",
+        "unpivot",
     ];
     match token {
-        Token::Word(w) => {
-            w.quote_style.is_none() && WORDS.iter().any(|k| w.value.eq_ignore_ascii_case(k))
-        }
+        Token::Word(_) => is_word(token, WORDS) || is_word(token, SET_OPERATIONS),
         Token::Number(..)
         | Token::SingleQuotedString(_)
         | Token::EscapedStringLiteral(_)
         | Token::DollarQuotedString(_)
         | Token::Placeholder(_)
-        | Token::Period => false,
+        | Token::Period
+        | Token::Comma
+        | Token::LParen
+        | Token::RParen
+        | Token::RBracket
+        | Token::RBrace => false,
         _ => true,
     }
 }

@@ -275,9 +275,18 @@ fn explain(c: &mut Cursor<'_>) -> SqlResult<Kind> {
     } else {
         c.accept(&["verbose"]);
     }
+    Ok(Kind::Explain(Box::new(contained(c)?)))
+}
+
+/// Parses the statement after EXPLAIN or PREPARE. PostgreSQL's grammar excludes these two there;
+/// here that also limits the recursion.
+fn contained(c: &mut Cursor<'_>) -> SqlResult<Kind> {
+    if c.is("explain") || c.is("prepare") {
+        return Err(c.error());
+    }
     let inner = statement(c.sql, c.rest())?;
     c.finish();
-    Ok(Kind::Explain(Box::new(inner)))
+    Ok(inner)
 }
 
 fn prepare(c: &mut Cursor<'_>) -> SqlResult<Kind> {
@@ -291,9 +300,7 @@ fn prepare(c: &mut Cursor<'_>) -> SqlResult<Kind> {
         _ => Vec::new(),
     };
     c.expect(&["as"])?;
-    let inner = statement(c.sql, c.rest())?;
-    c.finish();
-    Ok(Kind::Prepare { name, types, statement: Box::new(inner) })
+    Ok(Kind::Prepare { name, types, statement: Box::new(contained(c)?) })
 }
 
 fn execute(c: &mut Cursor<'_>) -> SqlResult<Kind> {

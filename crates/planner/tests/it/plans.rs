@@ -391,10 +391,34 @@ fn filter_keeps_conditions_outside_the_range() {
 #[test]
 fn no_text_overflows_the_stack() {
     let long = |unit: &str, n: usize| format!("select 1 {}", unit.repeat(n));
-    for unit in
-        ["+ 1 ", "and true ", "::int", "is null ", "|| 'a' ", "union select 1 ", "+ (1) ", "+ - 1 "]
-    {
-        assert_eq!(error(&long(unit, 100_000)).state().as_str(), "54001", "{unit}");
+    for unit in [
+        "+ 1 ",
+        "and true ",
+        "::int",
+        "is null ",
+        "|| 'a' ",
+        "+ (1) ",
+        "+ - 1 ",
+        "+ [1, 1] ",
+        "similar to 'a' ",
+        "rlike 'a' ",
+        "regexp 'a' ",
+        "overlaps 1 ",
+        "member of (1) ",
+        "xor true ",
+        "in (1, 2) ",
+        "between 1 and 2 ",
+        "at time zone 'utc' ",
+        "union select 1 ",
+        "union select 1, 1 ",
+        "except values (1), (1) ",
+        "minus select 1, 1 ",
+    ] {
+        assert_eq!(error(&long(unit, 40_000)).state().as_str(), "54001", "{unit}");
+    }
+    for unit in ["pivot (sum(a) for b in (1)) ", "unpivot (a for b in (c)) "] {
+        let text = format!("select 1 from t {}", unit.repeat(40_000));
+        assert_eq!(error(&text).state().as_str(), "54001", "{unit}");
     }
     assert_eq!(error(&format!("select {}", "(".repeat(100_000))).state().as_str(), "54001");
     assert_eq!(error(&format!("select {}1", "not ".repeat(100_000))).state().as_str(), "54001");

@@ -162,6 +162,70 @@ fn transactions_and_settings_are_parsed() {
 }
 
 #[test]
+fn statements_that_contain_others_do_not_nest() {
+    for unit in ["explain ", "explain verbose ", "prepare a as ", "explain prepare a as "] {
+        let error = parse(&(unit.repeat(100_000) + "select 1")).unwrap_err();
+        assert_eq!(error.state().as_str(), "42601", "{unit}");
+    }
+    for sql in ["explain execute a", "explain declare c cursor for select 1"] {
+        assert!(parse(sql).is_ok(), "{sql}");
+    }
+}
+
+/// As on a server's thread, which has 16 MiB of stack.
+#[test]
+fn nested_constructs_are_limited() {
+    let nested = |before: &str, open: &str, middle: &str, close: &str, after: &str| {
+        let (open, close) = (open.repeat(10_000), close.repeat(10_000));
+        format!("{before}{open}{middle}{close}{after}")
+    };
+    let texts = [
+        nested("select ", "(", "1", ")", ""),
+        nested("select ", "(select ", "1", ")", ""),
+        nested("select ", "array[1, ", "1", "]", ""),
+        nested("select ", "[1, ", "1", "]", ""),
+        nested("select ", "coalesce(1, ", "1", ")", ""),
+        nested("select ", "cast(", "1", " as int)", ""),
+        nested("select ", "case when ", "true", " then true end", ""),
+        nested("select ", "case ", "1", " when 1 then 1 end", ""),
+        nested("select ", "interval ", "'1'", "", ""),
+        nested("select ", "exists (select ", "1", ")", ""),
+        nested("select ", "(1, ", "1", ")", ""),
+        nested("select ", "1 in (1, ", "1", ")", ""),
+        nested("select ", "~ ", "1", "", ""),
+        nested("select ", "@ ", "1", "", ""),
+        nested("select 1::", "int", "", "[]", ""),
+        nested("select null::", "array<", "int", ">", ""),
+        nested("select * from ", "(", "t join t on true", ")", ""),
+        nested("select * from ", "(t join ", "t", " on true)", ""),
+        nested("select * from ", "(select * from ", "t", ") t", ""),
+        nested("", "(", "select 1", ")", ""),
+        nested("", "with a as (", "select 1", ") select 1", ""),
+        nested("", "insert into t ", "select 1", "", ""),
+        nested("declare c cursor for ", "(", "select 1", ")", ""),
+        nested("explain ", "(", "select 1", ")", ""),
+        nested("copy (", "(", "select 1", ")", ") to stdout"),
+        nested("copy (", "explain ", "select 1", "", ") to stdout"),
+        nested("create table t (a int check (", "not ", "true", "", "))"),
+        nested("create table t (a int default ", "(", "1", ")", ")"),
+        nested("create table t (a int", "[1]", "", "", ")"),
+        nested("alter table accounts add check (", "(", "true", ")", ")"),
+        nested("execute a (", "(", "1", ")", ")"),
+        nested("prepare a (int", "[]", "", "", ") as select 1"),
+    ];
+    let server_thread = std::thread::Builder::new().stack_size(16 << 20);
+    let states = server_thread.spawn(move || {
+        texts.map(|sql| {
+            let state = crate::common::error(&sql).state().to_string();
+            (sql[..40.min(sql.len())].to_owned(), state)
+        })
+    });
+    for (begin, state) in states.unwrap().join().unwrap() {
+        assert!(["54001", "42601", "0A000"].contains(&state.as_str()), "{begin}: {state}");
+    }
+}
+
+#[test]
 fn statements_keep_their_positions() {
     let parsed = parse("select 1; select 2 ;; update x set y = 1").unwrap();
     assert_eq!(parsed.len(), 3);
