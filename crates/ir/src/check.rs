@@ -49,9 +49,13 @@ pub(crate) fn reads_environment(e: &Expr, table: &TableDef) -> bool {
         Expr::Param(_) => true,
         Expr::Cast { to: SqlType::Timestamptz, .. } => true,
         Expr::Cast { expr, .. } => zoned(expr),
+        Expr::Switch { operand, arms, .. } => {
+            let zone = |to| to == SqlType::Timestamptz || zoned(operand);
+            arms.iter().any(|arm| arm.to.is_some_and(zone))
+        }
         Expr::Binary(BinaryOp::Concat, a, b) => zoned(a) || zoned(b),
         Expr::Func(func, args) => match func {
-            Func::DateTrunc => args.iter().any(zoned),
+            Func::DateTrunc | Func::Concat => args.iter().any(zoned),
             Func::Now
             | Func::StatementNow
             | Func::Random

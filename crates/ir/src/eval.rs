@@ -5,7 +5,7 @@
 
 use crate::arith::{arithmetic, negate};
 use crate::cast::cast_value;
-use crate::expr::{BinaryOp, UnaryOp};
+use crate::expr::{BinaryOp, SwitchArm, UnaryOp};
 use crate::operand::Value;
 use crate::program::Env;
 use crate::sort::{compare, damaged};
@@ -60,6 +60,15 @@ impl Expr {
                 }
                 otherwise.as_ref().map_or(Ok(Value::NULL), |e| e.eval_ref(row, env))
             }
+            Self::Switch { operand, arms, otherwise } => {
+                let operand = operand.eval_ref(row, env)?;
+                for arm in arms {
+                    if arm.equals(&operand, row, env)? {
+                        return arm.then.eval_ref(row, env);
+                    }
+                }
+                otherwise.as_ref().map_or(Ok(Value::NULL), |e| e.eval_ref(row, env))
+            }
             Self::Func(f, args) => func::call(*f, args, row, env),
         }
     }
@@ -86,6 +95,19 @@ impl Expr {
     /// Evaluates an expression without columns.
     pub fn eval_const(&self, env: &Env) -> SqlResult<Datum> {
         self.eval(RowView::new(&[]), env)
+    }
+}
+
+impl SwitchArm {
+    fn equals(&self, operand: &Value<'_>, row: RowView<'_>, env: &Env) -> SqlResult<bool> {
+        let operand = Value::Ref(operand.as_ref());
+        let operand = match self.to {
+            Some(to) => cast_value(operand, to, false, env.zone())?,
+            None => operand,
+        };
+        let value = self.value.eval_ref(row, env)?;
+        let null = operand.is_null() || value.is_null();
+        Ok(!null && compare(operand.as_ref(), value.as_ref()).is_eq())
     }
 }
 

@@ -40,10 +40,30 @@ pub enum Expr {
         /// Whether it is ILIKE.
         insensitive: bool,
     },
-    /// CASE WHEN ... THEN ... ELSE ... END; the planner rewrites the simple form to this one.
+    /// CASE WHEN ... THEN ... ELSE ... END.
     Case(Vec<(Expr, Expr)>, Option<Box<Expr>>),
+    /// CASE operand WHEN ... THEN ... ELSE ... END. The operand is evaluated once.
+    Switch {
+        /// The operand.
+        operand: Box<Expr>,
+        /// The first arm whose value equals the operand gives the result.
+        arms: Vec<SwitchArm>,
+        /// The result without such an arm; `None`: NULL.
+        otherwise: Option<Box<Expr>>,
+    },
     /// A function call.
     Func(Func, Vec<Expr>),
+}
+
+/// WHEN ... THEN ... of a CASE with an operand.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SwitchArm {
+    /// The type that the operand is converted to (implicitly) for the comparison, if not its own.
+    pub to: Option<SqlType>,
+    /// The value to compare with.
+    pub value: Expr,
+    /// The result.
+    pub then: Expr,
 }
 
 impl Expr {
@@ -62,6 +82,11 @@ impl Expr {
             Self::Case(arms, last) => {
                 arms.iter().any(|(when, then)| when.any(is) || then.any(is))
                     || last.as_deref().is_some_and(|e| e.any(is))
+            }
+            Self::Switch { operand, arms, otherwise } => {
+                operand.any(is)
+                    || arms.iter().any(|arm| arm.value.any(is) || arm.then.any(is))
+                    || otherwise.as_deref().is_some_and(|e| e.any(is))
             }
             Self::Func(_, args) => args.iter().any(|e| e.any(is)),
         }
@@ -159,6 +184,8 @@ pub enum Func {
     Substring,
     /// trim(text, characters, side); side is 0 for both ends, 1 for leading, 2 for trailing.
     Trim,
+    /// concat(value, ...): the text forms of all values; nothing for a NULL.
+    Concat,
     /// replace(text, from, to).
     Replace,
     /// round(number [, decimal places]).

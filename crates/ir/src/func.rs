@@ -11,9 +11,9 @@ use crate::search_path::PUBLIC;
 use crate::sort::compare;
 use crate::value::{
     DAY, HOUR, MINUTE, SECOND, checked_timestamp, civil_from_days, days_from_civil, to_local,
-    to_utc,
+    to_text, to_utc,
 };
-use clearway_types::{DatumRef, RowView, SqlError, SqlResult, SqlState, hash};
+use clearway_types::{DatumRef, RowView, SqlError, SqlResult, SqlState, SqlType, hash};
 use rust_decimal::Decimal;
 use rust_decimal::prelude::ToPrimitive;
 use std::cmp::Ordering;
@@ -55,6 +55,7 @@ pub(crate) fn call<'a>(
             }
             return Ok(Value::NULL);
         }
+        Func::Concat => return concat(args, row, env),
         Func::Greatest => return extreme(args, Ordering::Greater, row, env),
         Func::Least => return extreme(args, Ordering::Less, row, env),
         Func::NullIf => {
@@ -95,6 +96,19 @@ pub(crate) fn call<'a>(
         }
         _ => text(f, a, b, c),
     }
+}
+
+fn concat<'a>(args: &'a [Expr], row: RowView<'a>, env: &'a Env) -> SqlResult<Value<'a>> {
+    let mut all = String::new();
+    for arg in args {
+        let v = arg.eval_ref(row, env)?;
+        match v.as_ref() {
+            DatumRef::Text(s) => all.push_str(s),
+            other => all += &to_text(SqlType::Text, other, env.zone()),
+        }
+        check_length(all.len())?;
+    }
+    Ok(Value::text(all))
 }
 
 fn extreme<'a>(

@@ -68,6 +68,15 @@ impl Printer<'_> {
                 let last = last.as_ref().map_or(String::new(), |e| format!(" ELSE {}", sub(e)));
                 format!("CASE {}{last} END", arms.join(" "))
             }
+            Expr::Switch { operand, arms, otherwise } => {
+                let arms: Vec<String> = arms
+                    .iter()
+                    .map(|arm| format!("WHEN {} THEN {}", sub(&arm.value), sub(&arm.then)))
+                    .collect();
+                let last =
+                    otherwise.as_ref().map_or(String::new(), |e| format!(" ELSE {}", sub(e)));
+                format!("CASE {} {}{last} END", sub(operand), arms.join(" "))
+            }
             Expr::Func(f, args) => {
                 format!("{}({})", format!("{f:?}").to_lowercase(), self.list(args))
             }

@@ -11,7 +11,7 @@ use crate::relation::cross_database;
 use crate::scope::{Scope, fold};
 use crate::types;
 use clearway_ir::Expr;
-use clearway_ir::expr::{BinaryOp, Func, UnaryOp};
+use clearway_ir::expr::{BinaryOp, Func, SwitchArm, UnaryOp};
 use clearway_ir::program::Aggregate;
 use clearway_ir::search_path::SearchPath;
 use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
@@ -20,6 +20,11 @@ use sqlparser::tokenizer::{Location, Token};
 
 /// Column numbers from here on are aggregates that have no position yet.
 pub(crate) const AGGREGATE: usize = 1 << 24;
+/// Maximum size of a statement's copied expressions: the number of nodes, with a node more for each
+/// 16 bytes of text.
+const MAX_COPIED: usize = 1 << 17;
+/// Stands for the operand of a simple CASE while its conditions are bound.
+const OPERAND: usize = usize::MAX;
 /// PostgreSQL's limit on parameters.
 const MAX_PARAMS: usize = 65_535;
 
@@ -74,6 +79,9 @@ pub(crate) struct Binder<'a> {
     pub(crate) exports: Exports,
     /// Number of calls of random() so far.
     pub(crate) randoms: i32,
+    /// Size of the expressions that are evaluated in more places than the one where they are
+    /// written.
+    copied: usize,
     /// The schemas searched for a name without a schema.
     pub(crate) path: SearchPath,
     /// Columns of the scope named outside aggregates and GROUP BY, and where.
@@ -90,6 +98,7 @@ impl<'a> Binder<'a> {
             aggregates: Vec::new(),
             exports: Exports::Refused,
             randoms: 0,
+            copied: 0,
             path,
             seen: Vec::new(),
         }
@@ -171,6 +180,29 @@ impl<'a> Binder<'a> {
             }
             _ => crate::funcs::bind(self, e),
         }
+    }
+
+    /// Copies a bound expression.
+    pub(crate) fn copy(&mut self, t: &Typed) -> SqlResult<Typed> {
+        self.count_copy(&t.expr)?;
+        Ok(t.clone())
+    }
+
+    /// Counts a copy of an expression. 54001 if there are too many: nested constructs that copy
+    /// their operands make a plan exponentially larger than its text.
+    pub(crate) fn count_copy(&mut self, e: &Expr) -> SqlResult<()> {
+        let mut size = 0;
+        crate::tree::walk(e, &mut |e| {
+            let text = if let Expr::Literal(Datum::Text(s)) = e { s.len() / 16 } else { 0 };
+            size += 1 + text;
+        });
+        // A copy of a leaf adds as much as the text that requires it.
+        self.copied += size - 1;
+        if self.copied <= MAX_COPIED {
+            return Ok(());
+        }
+        Err(crate::error::too_deep()
+            .hint("BETWEEN, IN and NULLIF copy an operand. Do not nest them in that operand."))
     }
 
     fn constant(&mut self, v: &ast::Value) -> SqlResult<Typed> {
@@ -371,7 +403,9 @@ impl<'a> Binder<'a> {
         let operand = operand
             .map(|e| self.bind(e).and_then(|t| self.decide(t, SqlType::Text)))
             .transpose()?;
-        let (mut conditions, mut results) = (Vec::new(), Vec::new());
+        // Each arm's test: the type that the operand is converted to, and what it is compared with;
+        // or a condition.
+        let (mut tests, mut results) = (Vec::new(), Vec::new());
         let results_of = otherwise.into_iter().chain(arms.iter().map(|arm| &arm.result));
         // PostgreSQL checks ELSE first.
         if let Some(e) = otherwise {
@@ -381,17 +415,33 @@ impl<'a> Binder<'a> {
             let when = self.bind(&arm.condition)?;
             let condition = match &operand {
                 Some(o) => {
-                    let equal = self.binary(BinaryOp::Eq, o.clone(), when).map(|t| t.expr);
+                    let operand = Typed::new(Expr::Column(OPERAND), o.ty);
+                    let equal = self.binary(BinaryOp::Eq, operand, when).map(|t| t.expr);
                     self.of_prefix(&arm.condition, equal)
                 }
                 None => self.boolean(when, "CASE/WHEN"),
             };
-            conditions.push(self.at_literal(&arm.condition, condition)?);
+            tests.push(match (&operand, self.at_literal(&arm.condition, condition)?) {
+                (Some(_), Expr::Binary(_, operand, value)) => match *operand {
+                    Expr::Cast { to, .. } => (Some(to), *value),
+                    _ => (None, *value),
+                },
+                (_, condition) => (None, condition),
+            });
             results.push(self.bind(&arm.result)?);
         }
         let (mut results, ty) = self.unify_at(results, results_of, "CASE")?;
-        let last = otherwise.is_some().then(|| Box::new(results.remove(0)));
-        Ok(Typed::new(Expr::Case(conditions.into_iter().zip(results).collect(), last), ty))
+        let otherwise = otherwise.is_some().then(|| Box::new(results.remove(0)));
+        let arms = tests.into_iter().zip(results);
+        let case = match operand {
+            Some(operand) => {
+                let arms = arms.map(|((to, value), then)| SwitchArm { to, value, then });
+                let operand = Box::new(operand.expr);
+                Expr::Switch { operand, arms: arms.collect(), otherwise }
+            }
+            None => Expr::Case(arms.map(|((_, when), then)| (when, then)).collect(), otherwise),
+        };
+        Ok(Typed::new(case, ty))
     }
 }
 

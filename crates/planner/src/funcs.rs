@@ -8,12 +8,15 @@ use crate::relation::{cross_database, no_schema};
 use crate::scope::{fold, parts};
 use crate::system::refuse_call;
 use clearway_ir::Expr;
-use clearway_ir::expr::{BinaryOp, Func, UnaryOp};
+use clearway_ir::expr::{BinaryOp, Func};
 use clearway_ir::program::{AggFunc, Aggregate};
 use clearway_ir::search_path;
 use clearway_ir::system::SCHEMA;
 use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
 use sqlparser::ast::{self, DuplicateTreatment, FunctionArg, FunctionArgExpr, FunctionArguments};
+
+/// PostgreSQL's limit on a function's arguments.
+const MAX_ARGUMENTS: usize = 100;
 
 /// Binds words that are calls without parentheses.
 pub(crate) fn bare_word(name: &str) -> Option<Typed> {
@@ -142,6 +145,12 @@ fn function(b: &mut Binder<'_>, f: &ast::Function) -> SqlResult<Typed> {
     if distinct {
         let text = format!("DISTINCT specified, but {name} is not an aggregate function");
         return Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, text));
+    }
+    // For PostgreSQL the others are constructs of the grammar.
+    let limited = !matches!(name, "coalesce" | "greatest" | "least");
+    if limited && list.args.len() > MAX_ARGUMENTS {
+        let text = format!("cannot pass more than {MAX_ARGUMENTS} arguments to a function");
+        return Err(SqlError::new(SqlState(*b"54023"), text));
     }
     let (mut args, mut undecided) = (Vec::with_capacity(list.args.len()), None);
     for arg in &list.args {
@@ -328,10 +337,11 @@ fn null_if(b: &mut Binder<'_>, args: Vec<Typed>) -> SqlResult<Typed> {
     let Ok([first, second]) = <[Typed; 2]>::try_from(args) else {
         return Err(undefined("nullif", &[]));
     };
-    let (own, value) = (first.ty, first.clone());
-    let (a, c) = b.comparable("=", first, second)?;
+    let own = first.ty;
     // Times of two types are compared as they are: the first one keeps its type.
-    if is_time(own) && own != a.ty {
+    let value = if is_time(own) { Some(b.copy(&first)?) } else { None };
+    let (a, c) = b.comparable("=", first, second)?;
+    if let Some(value) = value.filter(|_| own != a.ty) {
         let equal = Expr::Binary(BinaryOp::Eq, Box::new(a.expr), Box::new(c.expr));
         let null = Expr::Literal(Datum::Null);
         return Ok(Typed::new(Expr::Case(vec![(equal, null)], Some(Box::new(value.expr))), own));
@@ -346,30 +356,11 @@ fn null_if(b: &mut Binder<'_>, args: Vec<Typed>) -> SqlResult<Typed> {
     Ok(Typed::new(Expr::Func(Func::NullIf, vec![a.expr, c.expr]), ty))
 }
 
-/// Binds concat(): the output form of each argument; nothing for NULL.
 fn concat(b: &mut Binder<'_>, args: Vec<Typed>) -> SqlResult<Typed> {
-    let mut whole: Option<Typed> = None;
-    for arg in args {
-        let text = match arg.ty {
-            SqlType::Bool => {
-                let letter = |v: bool| Expr::Literal(if v { "t" } else { "f" }.into());
-                let not = Expr::Unary(UnaryOp::Not, Box::new(arg.expr.clone()));
-                Typed::new(
-                    Expr::Case(vec![(arg.expr, letter(true)), (not, letter(false))], None),
-                    SqlType::Text,
-                )
-            }
-            SqlType::Char(_) => crate::bind::padded(arg),
-            _ => b.cast_to(arg, SqlType::Text)?,
-        };
-        let part = Expr::Func(Func::Coalesce, vec![text.expr, Expr::Literal("".into())]);
-        let part = Typed::new(part, SqlType::Text);
-        whole = Some(match whole {
-            Some(w) => b.binary(BinaryOp::Concat, w, part)?,
-            None => part,
-        });
-    }
-    whole.ok_or_else(|| undefined("concat", &[]))
+    // The blanks of a char(n) count.
+    let part = |t: Typed| b.decide(t, SqlType::Text).map(|t| crate::bind::padded(t).expr);
+    let parts = args.into_iter().map(part).collect::<SqlResult<_>>()?;
+    Ok(Typed::new(Expr::Func(Func::Concat, parts), SqlType::Text))
 }
 
 fn number(b: &mut Binder<'_>, name: &str, args: Vec<Typed>) -> SqlResult<Typed> {

@@ -107,16 +107,20 @@ impl Binder<'_> {
         if common.is_none()
             && matches!((needle.ty, &needle.expr), (SqlType::Unknown, Expr::Literal(_)))
         {
-            let (each, all) =
-                if negated { (BinaryOp::Ne, BinaryOp::And) } else { (BinaryOp::Eq, BinaryOp::Or) };
-            let mut found = Typed::new(Expr::Literal(Datum::Bool(negated)), SqlType::Bool);
+            let each = if negated { BinaryOp::Ne } else { BinaryOp::Eq };
+            let mut found = Vec::with_capacity(items.len());
             for (item, place) in items.into_iter().zip(list) {
                 let operands = [(true, e), (is_undecided(&item), place)];
-                let r = self.binary(each, needle.clone(), item);
-                let r = self.of_operator(r, &operands, is_in)?;
-                found = self.binary(all, found, r)?;
+                let needle = self.copy(&needle)?;
+                let r = self.binary(each, needle, item);
+                found.push(match self.of_operator(r, &operands, is_in)?.expr {
+                    Expr::Binary(_, l, r) => Expr::Binary(BinaryOp::Eq, l, r),
+                    other => other,
+                });
             }
-            return Ok(found);
+            let found = any(found).unwrap_or(Expr::Literal(Datum::Bool(false)));
+            let found = Typed::new(found, SqlType::Bool);
+            return Ok(if negated { not(found) } else { found });
         }
         // One type for all: the needle takes the type of its widest item.
         let op = if negated { "<>" } else { "=" };
@@ -128,7 +132,9 @@ impl Binder<'_> {
         let mut exprs = Vec::with_capacity(items.len());
         for (item, place) in items.into_iter().zip(list) {
             let operands = [(false, e), (is_undecided(&item), place)];
-            let r = self.comparable(op, needle.clone(), item);
+            // Only the needle's type matters to an item.
+            let of_type = Typed::new(Expr::Literal(Datum::Null), needle.ty);
+            let r = self.comparable(op, of_type, item);
             exprs.push(self.of_operator(r, &operands, is_in)?.1.expr);
         }
         let found = Typed::new(Expr::InList(Box::new(needle.expr), exprs), SqlType::Bool);
@@ -146,6 +152,7 @@ impl Binder<'_> {
         // The value is bound twice: an undecided one may take different types in the two
         // comparisons.
         let (value, from) = (self.bind(e)?, self.bind(low)?);
+        self.count_copy(&value.expr)?;
         let operands = [(is_undecided(&value), e), (is_undecided(&from), low)];
         let above = self.binary(BinaryOp::Ge, value, from);
         let above = self.of_operator(above, &operands, is_between)?;
@@ -186,6 +193,23 @@ impl Binder<'_> {
             types::base(items.iter().try_fold(SqlType::Unknown, |ty, t| common_type(ty, t.ty))?);
         items.into_iter().position(|t| is_undecided(&t) && self.decide(t, common).is_err())
     }
+}
+
+/// Joins conditions by OR, from the left, as a balanced tree: there may be more of them than a
+/// chain may have operators.
+fn any(mut conditions: Vec<Expr>) -> Option<Expr> {
+    while conditions.len() > 1 {
+        let mut rest = conditions.into_iter();
+        let mut pairs = Vec::with_capacity(rest.len().div_ceil(2));
+        while let Some(first) = rest.next() {
+            pairs.push(match rest.next() {
+                Some(next) => Expr::Binary(BinaryOp::Or, Box::new(first), Box::new(next)),
+                None => first,
+            });
+        }
+        conditions = pairs;
+    }
+    conditions.pop()
 }
 
 /// Returns the first type that does not match the previous ones.

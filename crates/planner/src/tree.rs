@@ -1,7 +1,7 @@
 //! Visits and rebuilds bound expressions.
 
 use clearway_ir::Expr;
-use clearway_ir::expr::Func;
+use clearway_ir::expr::{Func, SwitchArm};
 use clearway_types::SqlResult;
 
 /// Returns true if the expression has the same value at every evaluation within one execution,
@@ -19,27 +19,42 @@ pub(crate) fn is_constant(e: &Expr) -> bool {
 /// Visits the expression and all its descendants.
 pub(crate) fn walk(e: &Expr, visit: &mut dyn FnMut(&Expr)) {
     visit(e);
+    children(e, &mut |child| walk(child, visit));
+}
+
+/// Visits the expression's children.
+fn children(e: &Expr, visit: &mut dyn FnMut(&Expr)) {
     match e {
         Expr::Literal(_) | Expr::Param(_) | Expr::Column(_) => {}
-        Expr::Unary(_, a) | Expr::IsNull(a) | Expr::Cast { expr: a, .. } => walk(a, visit),
+        Expr::Unary(_, a) | Expr::IsNull(a) | Expr::Cast { expr: a, .. } => visit(a),
         Expr::Binary(_, a, b) | Expr::Like { expr: a, pattern: b, .. } => {
-            walk(a, visit);
-            walk(b, visit);
+            visit(a);
+            visit(b);
         }
         Expr::InList(a, list) => {
-            walk(a, visit);
-            list.iter().for_each(|e| walk(e, visit));
+            visit(a);
+            list.iter().for_each(visit);
         }
         Expr::Case(arms, last) => {
             for (when, then) in arms {
-                walk(when, visit);
-                walk(then, visit);
+                visit(when);
+                visit(then);
             }
             if let Some(e) = last {
-                walk(e, visit);
+                visit(e);
             }
         }
-        Expr::Func(_, args) => args.iter().for_each(|e| walk(e, visit)),
+        Expr::Switch { operand, arms, otherwise } => {
+            visit(operand);
+            for arm in arms {
+                visit(&arm.value);
+                visit(&arm.then);
+            }
+            if let Some(e) = otherwise {
+                visit(e);
+            }
+        }
+        Expr::Func(_, args) => args.iter().for_each(visit),
     }
 }
 
@@ -72,6 +87,15 @@ pub(crate) fn rewrite(
             let arms =
                 arms.iter().map(|(w, t)| Ok((sub(w)?, sub(t)?))).collect::<SqlResult<_>>()?;
             Expr::Case(arms, last.as_ref().map(|e| sub(e).map(Box::new)).transpose()?)
+        }
+        Expr::Switch { operand, arms, otherwise } => {
+            let operand = Box::new(sub(operand)?);
+            let mut arm = |arm: &SwitchArm| -> SqlResult<SwitchArm> {
+                Ok(SwitchArm { to: arm.to, value: sub(&arm.value)?, then: sub(&arm.then)? })
+            };
+            let arms = arms.iter().map(&mut arm).collect::<SqlResult<_>>()?;
+            let otherwise = otherwise.as_ref().map(|e| sub(e).map(Box::new)).transpose()?;
+            Expr::Switch { operand, arms, otherwise }
         }
         Expr::Func(f, args) => Expr::Func(*f, args.iter().map(&mut sub).collect::<SqlResult<_>>()?),
     })

@@ -43,6 +43,41 @@ fn long_operator_chain_is_evaluated() {
     assert_eq!(chain("'x'", " || 'y'", 1499).len(), 1500);
 }
 
+/// A plan is not exponentially larger than its text.
+#[test]
+fn nested_operands_do_not_multiply() {
+    let nested = |open: &str, middle: &str, close: &str| {
+        evaluate(&format!("{}{middle}{}", open.repeat(40), close.repeat(40)))
+            .map_err(|e| e.state().to_string())
+    };
+    let too_deep = Err("54001".to_owned());
+    assert_eq!(nested("case (", "1", ") when 1 then 1 when 2 then 2 end"), Ok("1".to_owned()));
+    assert_eq!(nested("concat(", "true", ") = 't'"), Ok("t".to_owned()));
+    assert_eq!(nested("(", "true", " between false and true)"), too_deep);
+    assert_eq!(nested("nullif(", "date '2024-01-01'", ", timestamp '2024-01-02')"), too_deep);
+    assert_eq!(evaluate("1 + 1 between 2 and 3").unwrap(), "t");
+    assert_eq!(evaluate("nullif(date '2024-01-01', timestamp '2024-01-01')").unwrap(), "NULL");
+}
+
+/// A list may be longer than a chain of operators.
+#[test]
+fn long_lists_do_not_nest() {
+    let state = |expression: &str| evaluate(expression).map_err(|e| e.state().to_string());
+    let list = |n: usize| vec!["1"; n].join(", ");
+    assert_eq!(state(&format!("concat({})", list(100))), Ok("1".repeat(100)));
+    assert_eq!(state(&format!("concat({})", list(101))), Err("54023".to_owned()));
+    assert_eq!(state(&format!("concat({})", list(150_000))), Err("54023".to_owned()));
+    assert_eq!(state(&format!("greatest({})", list(30_000))), Ok("1".to_owned()));
+    assert_eq!(state(&format!("'0' in (1, true, {})", list(100_000))), Ok("f".to_owned()));
+    let long = format!("{}0", " ".repeat(1000));
+    assert_eq!(state(&format!("'{long}' in (1, true, {})", list(30_000))), Err("54001".to_owned()));
+    assert_eq!(state(&format!("'0' not in (1, true, {})", list(30_000))), Ok("t".to_owned()));
+    assert_eq!(state("'1' in (0, false)"), Ok("f".to_owned()));
+    assert_eq!(state("'1' not in (1, true)"), Ok("f".to_owned()));
+    assert_eq!(state("'1' in (0, false, null)"), Ok("NULL".to_owned()));
+    assert_eq!(state("'1' not in (0, false, null)"), Ok("NULL".to_owned()));
+}
+
 #[test]
 fn expressions_match_postgresql() {
     let mut wrong = Vec::new();
