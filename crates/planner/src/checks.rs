@@ -5,6 +5,7 @@ use crate::error::place;
 use crate::position::is_word;
 use crate::scope::Scope;
 use crate::select::condition;
+use crate::tree::storable;
 use clearway_ir::expr::Func;
 use clearway_ir::value::MAX_NAME;
 use clearway_ir::{Catalog, CheckConstraint, Expr, TableDef};
@@ -115,7 +116,7 @@ fn bind(b: &mut Binder<'_>, table: &TableDef, e: &ast::Expr) -> SqlResult<Expr> 
     if condition.any(&mut acts) {
         return Err(SqlError::unsupported("this function in a CHECK constraint"));
     }
-    Ok(condition)
+    storable(condition)
 }
 
 /// Returns 42710: the table has a constraint of this name.

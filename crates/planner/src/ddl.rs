@@ -7,6 +7,7 @@ use crate::parse::Distributed;
 use crate::position::is_undecided;
 use crate::relation::RelationName;
 use crate::scope::{column, fold};
+use crate::tree::storable;
 use crate::types;
 use clearway_ir::catalog::IndexDef;
 use clearway_ir::statement::unnumbered_table;
@@ -177,7 +178,7 @@ fn table_column<'a>(
                     return Err(SqlError::new(SqlState::SYNTAX, text));
                 }
                 defaulted = true;
-                let value = default(b, e, &column)?;
+                let value = storable(default(b, e, &column)?)?;
                 column.default = (value != Expr::Literal(Datum::Null)).then_some(value);
             }
             ColumnOption::PrimaryKey(_) => {

@@ -1,5 +1,6 @@
 //! Visits and rebuilds bound expressions.
 
+use crate::error::too_deep;
 use clearway_ir::Expr;
 use clearway_ir::expr::{Func, SwitchArm};
 use clearway_types::SqlResult;
@@ -56,6 +57,29 @@ fn children(e: &Expr, visit: &mut dyn FnMut(&Expr)) {
         }
         Expr::Func(_, args) => args.iter().for_each(visit),
     }
+}
+
+/// Maximum nesting of an expression's JSON. The reader of the catalog, `serde_json`, allows 127
+/// levels for a table's definition, which contains the expression.
+const MAX_LEVELS: usize = 120;
+
+/// Returns an expression that the catalog can store; 54001 if it is nested too deeply.
+pub(crate) fn storable(e: Expr) -> SqlResult<Expr> {
+    fn levels(e: &Expr) -> usize {
+        // The longest way to a child, such as `{"Func":["Abs",[child]]}`.
+        let own = match e {
+            Expr::Case(..) | Expr::Switch { .. } => 4,
+            Expr::InList(..) | Expr::Func(..) => 3,
+            _ => 2,
+        };
+        let mut inside = 0;
+        children(e, &mut |child| inside = inside.max(levels(child)));
+        own + inside
+    }
+    if levels(&e) <= MAX_LEVELS {
+        return Ok(e);
+    }
+    Err(too_deep().hint("A CHECK condition or a default may have about 50 operators in a row."))
 }
 
 /// Rebuilds the expression. `change` may replace a node; its children are then not visited.
