@@ -9,10 +9,8 @@ use crate::operand::Value;
 use crate::program::{Env, SessionEnv, Signal};
 use crate::search_path::PUBLIC;
 use crate::sort::compare;
-use crate::value::{
-    DAY, HOUR, MINUTE, SECOND, checked_timestamp, civil_from_days, days_from_civil, to_local,
-    to_text, to_utc,
-};
+use crate::trunc::date_trunc;
+use crate::value::to_text;
 use clearway_types::{DatumRef, RowView, SqlError, SqlResult, SqlState, SqlType, hash};
 use rust_decimal::Decimal;
 use rust_decimal::prelude::ToPrimitive;
@@ -88,7 +86,7 @@ pub(crate) fn call<'a>(
         | Func::ExactInt
         | Func::FloorInt
         | Func::CeilInt => number(f, a, b),
-        Func::DateTrunc => date_trunc(a, b, env),
+        Func::DateTrunc => date_trunc(a, b, env.zone()),
         Func::CurrentSetting => current_setting(a, b, env),
         Func::PgCancelBackend => signal(Signal::Cancel, a, env),
         Func::PgTerminateBackend => {
@@ -333,51 +331,4 @@ fn substring(s: &str, from: i64, len: Option<i64>) -> SqlResult<&str> {
     let at = |n: i64| s.char_indices().nth((n.max(1) - 1) as usize).map_or(s.len(), |(i, _)| i);
     let (start, end) = (at(from), at(end));
     Ok(if start < end { &s[start..end] } else { "" })
-}
-
-fn date_trunc<'a>(unit: DatumRef<'_>, value: DatumRef<'_>, env: &Env) -> SqlResult<Value<'a>> {
-    let DatumRef::Text(unit) = unit else { return Ok(Value::NULL) };
-    match value {
-        DatumRef::Timestamp(v) => {
-            let v = truncate(unit, v, "timestamp without time zone")?;
-            Ok(Value::Ref(DatumRef::Timestamp(checked_timestamp(v)?)))
-        }
-        DatumRef::Timestamptz(v) => {
-            let local = truncate(unit, to_local(v, env.zone()), "timestamp with time zone")?;
-            Ok(Value::Ref(DatumRef::Timestamptz(checked_timestamp(to_utc(local, env.zone()))?)))
-        }
-        _ => Err(SqlError::internal("date_trunc of a value that is not a timestamp")),
-    }
-}
-
-fn truncate(unit: &str, v: i64, ty: &str) -> SqlResult<i64> {
-    if v == i64::MAX || v == i64::MIN {
-        return Ok(v);
-    }
-    let step = |n: i64| v.div_euclid(n) * n;
-    let (year, month, _) = civil_from_days(v.div_euclid(DAY));
-    let first = |y: i64, m: i64| days_from_civil(y, m, 1) * DAY;
-    let first_of = |years: i64| first((year - 1).div_euclid(years) * years + 1, 1);
-    Ok(match unit.to_ascii_lowercase().as_str() {
-        "microsecond" | "microseconds" => v,
-        "millisecond" | "milliseconds" => step(1000),
-        "second" | "seconds" => step(SECOND),
-        "minute" | "minutes" => step(MINUTE),
-        "hour" | "hours" => step(HOUR),
-        "day" | "days" => step(DAY),
-        // 2000-01-01 was a Saturday, two days before a Monday.
-        "week" | "weeks" => (v.div_euclid(DAY) - 2).div_euclid(7) * 7 * DAY + 2 * DAY,
-        "month" | "months" => first(year, month),
-        "quarter" | "qtr" => first(year, (month - 1) / 3 * 3 + 1),
-        "year" | "years" => first(year, 1),
-        "millennium" | "millennia" => first_of(1000),
-        "century" | "centuries" => first_of(100),
-        "decade" | "decades" => first(year.div_euclid(10) * 10, 1),
-        _ => {
-            return Err(SqlError::new(
-                SqlState::INVALID_PARAMETER,
-                format!("unit \"{unit}\" not recognized for type {ty}"),
-            ));
-        }
-    })
 }

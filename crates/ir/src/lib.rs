@@ -31,6 +31,7 @@ pub mod show;
 pub mod sort;
 pub mod statement;
 pub mod system;
+mod trunc;
 pub mod value;
 
 pub use bounds::Bounds;

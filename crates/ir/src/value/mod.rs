@@ -7,7 +7,7 @@ mod time;
 mod zone;
 
 pub(crate) use time::{
-    DAY, HOUR, MINUTE, SECOND, civil_from_days, date_of, days_from_civil, midnight,
+    DAY, HOUR, MINUTE, SECOND, civil_from_days, date_of, days_from_civil, is_infinite, midnight,
 };
 pub use time::{checked as checked_timestamp, is_date};
 pub use zone::Zone;

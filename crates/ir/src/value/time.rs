@@ -23,7 +23,7 @@ pub fn checked(micros: i64) -> SqlResult<i64> {
     Err(SqlError::new(SqlState::DATETIME_OVERFLOW, "timestamp out of range"))
 }
 
-pub(super) fn is_infinite(v: i64) -> bool {
+pub(crate) fn is_infinite(v: i64) -> bool {
     v == i64::MAX || v == i64::MIN
 }
 

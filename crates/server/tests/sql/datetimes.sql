@@ -515,3 +515,13 @@ select z - '2024-01-01' from moments; --refused
 select t + '1 day' from moments; --refused
 copy moments from stdin <- 4\tFeb 29 2024\t29-Feb-2024 1:02 AM\tepoch\n
 select * from moments where id = 4;
+set timezone = 'America/New_York';
+select date_trunc('hour', timestamptz '2024-11-03 01:30-04'), date_trunc('hour', timestamptz '2024-11-03 01:30-05');
+select date_trunc('minute', timestamptz '2024-11-03 01:30:45.123456-04'), date_trunc('second', timestamptz '2024-11-03 01:30:45.123456-04');
+select date_trunc('ms', timestamptz '2024-11-03 01:30:45.123456-04'), date_trunc('us', timestamptz '2024-11-03 01:30:45.123456-04');
+select date_trunc('day', timestamptz '2024-11-03 01:30-04'), date_trunc('day', timestamptz '2024-11-03 01:30-05'), date_trunc('week', timestamptz '2024-11-03 01:30-05');
+select date_trunc('day', timestamptz '2024-11-04 01:30'), date_trunc('week', timestamptz '2024-11-04 01:30'), date_trunc('month', timestamptz '2024-11-04 01:30');
+select date_trunc('hour', timestamptz '2024-03-10 03:30'), date_trunc('day', timestamptz '2024-03-10 03:30'), date_trunc('day', timestamptz 'infinity');
+set timezone = 'Asia/Kolkata';
+select date_trunc('hour', timestamptz '2024-11-03 01:20'), date_trunc('year', timestamptz '2024-11-03 01:20');
+set timezone = 'UTC';
