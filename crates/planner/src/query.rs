@@ -210,7 +210,10 @@ pub(crate) fn order(
         if o.with_fill.is_some() {
             return Err(SqlError::unsupported("WITH FILL"));
         }
-        let named = alias_of(&o.expr).and_then(|name| items.iter().find(|i| i.name == name));
+        let named = match alias_of(&o.expr) {
+            Some(name) => b.at(&o.expr, named(items, &name, "ORDER BY"))?,
+            None => None,
+        };
         let ordinal = ordinal(&o.expr, items.len(), "ORDER BY");
         let expr = match (b.at(&o.expr, ordinal)?, named) {
             (Some(n), _) => items[n].expr.clone(),
@@ -240,24 +243,53 @@ pub(crate) fn order(
     Ok(keys)
 }
 
-/// Returns a position in the select list, from 0.
-pub(crate) fn ordinal(e: &ast::Expr, items: usize, clause: &str) -> SqlResult<Option<usize>> {
-    let ast::Expr::Value(v) = e else { return Ok(None) };
-    match &v.value {
-        ast::Value::Number(n, _) => match n.parse::<usize>() {
-            Ok(n) if (1..=items).contains(&n) => Ok(Some(n - 1)),
-            Ok(n) => {
-                let text = format!("{clause} position {n} is not in select list");
-                Err(SqlError::new(SqlState::INVALID_COLUMN_REFERENCE, text))
-            }
-            Err(_) => {
-                Err(SqlError::new(SqlState::SYNTAX, format!("non-integer constant in {clause}")))
-            }
-        },
-        ast::Value::SingleQuotedString(_) | ast::Value::Boolean(_) => {
-            Err(SqlError::new(SqlState::SYNTAX, format!("non-integer constant in {clause}")))
+/// Returns the item of the select list with this name; 42702 if several with different values have
+/// it.
+pub(crate) fn named<'i>(
+    items: &'i [Output],
+    name: &str,
+    clause: &str,
+) -> SqlResult<Option<&'i Output>> {
+    let mut all = items.iter().filter(|item| item.name == name);
+    let first = all.next();
+    match first {
+        Some(first) if all.any(|other| other.expr != first.expr) => {
+            let text = format!("{clause} \"{name}\" is ambiguous");
+            Err(SqlError::new(SqlState(*b"42702"), text))
         }
-        _ => Ok(None),
+        _ => Ok(first),
+    }
+}
+
+/// Returns a position in the select list, from 0, if the expression is a constant.
+pub(crate) fn ordinal(e: &ast::Expr, items: usize, clause: &str) -> SqlResult<Option<usize>> {
+    // Signs of a number are folded, and parentheses ignored.
+    let (mut constant, mut signs) = (e, 0);
+    let value = loop {
+        match constant {
+            ast::Expr::Nested(inner) => constant = inner,
+            ast::Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr } => {
+                (constant, signs) = (expr, signs + 1);
+            }
+            ast::Expr::Value(v) => break &v.value,
+            _ => return Ok(None),
+        }
+    };
+    let integer = match value {
+        ast::Value::Number(n, _) => n.parse::<i32>().ok(),
+        ast::Value::Placeholder(_) => return Ok(None),
+        _ if signs > 0 => return Ok(None),
+        _ => None,
+    };
+    let Some(n) = integer.map(|n| if signs % 2 == 0 { n } else { -n }) else {
+        return Err(SqlError::new(SqlState::SYNTAX, format!("non-integer constant in {clause}")));
+    };
+    match usize::try_from(n) {
+        Ok(n) if (1..=items).contains(&n) => Ok(Some(n - 1)),
+        _ => {
+            let text = format!("{clause} position {n} is not in select list");
+            Err(SqlError::new(SqlState::INVALID_COLUMN_REFERENCE, text))
+        }
     }
 }
 

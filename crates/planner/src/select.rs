@@ -234,7 +234,11 @@ fn group_keys(b: &mut Binder<'_>, by: &ast::GroupByExpr, items: &[Output]) -> Sq
             Some(n) => items[n].expr.clone(),
             None => {
                 let alias = query::alias_of(e).filter(|name| b.scope.find(None, name).is_err());
-                match alias.and_then(|name| items.iter().find(|i| i.name == name)) {
+                let item = match alias {
+                    Some(name) => b.at(e, query::named(items, &name, "GROUP BY"))?,
+                    None => None,
+                };
+                match item {
                     Some(item) => item.expr.clone(),
                     None => {
                         b.mode = Aggregates::Refused("GROUP BY");
