@@ -293,19 +293,24 @@ fn text<'a>(f: Func, a: DatumRef<'_>, b: DatumRef<'_>, c: DatumRef<'_>) -> SqlRe
             }
             _ => Value::text(s),
         },
-        Func::Trim => {
-            let cut = |ch: char| other.contains(ch);
-            Value::text(match integer(c) {
-                1 => s.trim_start_matches(cut),
-                2 => s.trim_end_matches(cut),
-                _ => s.trim_matches(cut),
-            })
-        }
+        Func::Trim => Value::text(trim(s, other, integer(c))),
         Func::Substring => {
             Value::text(substring(s, integer(b), (!c.is_null()).then(|| integer(c)))?)
         }
         _ => return Err(SqlError::internal("a function without an implementation")),
     })
+}
+
+/// Removes these characters from the start (side 1), the end (2) or both (0).
+fn trim<'s>(s: &'s str, characters: &str, side: i64) -> &'s str {
+    let mut sorted: Vec<char> = characters.chars().collect();
+    sorted.sort_unstable();
+    let cut = |c: char| sorted.binary_search(&c).is_ok();
+    match side {
+        1 => s.trim_start_matches(cut),
+        2 => s.trim_end_matches(cut),
+        _ => s.trim_matches(cut),
+    }
 }
 
 /// `left` and `right`: a negative count -n means all but n characters.
