@@ -1,11 +1,11 @@
 //! INSERT: checks the source's rows, routes them by their distribution columns, and inserts them.
 
 use crate::core::Core;
-use crate::finish;
+use crate::finish::{self, RowSteps};
 use crate::global_indexes::{Entries, Keys};
 use crate::multi;
 use crate::outcome::Stop;
-use crate::query::{self, Series, split_per_row};
+use crate::query::{self, Series};
 use crate::snapshot::{self, Needs, ReadAt, Work};
 use crate::txn::{is_fresh, round};
 use clearway_ir::program::Env;
@@ -55,19 +55,10 @@ pub(crate) async fn run(
     let inserter =
         Inserter { core, table: &insert.table, program: &insert.program, env, new: true };
     if let Source::Series { start, stop, step, ty } = &insert.source.source {
-        let (per_row, rest) = split_per_row(&insert.source.finish);
+        let (steps, rest) = RowSteps::split(&insert.source.finish, env)?;
         if rest.is_empty() && query::is_wanted(&insert.source, env)? {
-            let mut series = Series::new(start, stop, step, *ty, env)?;
-            let (mut returned, mut count, mut charge) = (RowBatch::new(), 0, Charge::default());
-            while let Some(chunk) = series.next_chunk(core.engine().chunk_rows()) {
-                let chunk = finish::per_row(per_row, chunk, env)?;
-                let (more, n) = inserter.rows(&chunk, Rounds::Several).await?;
-                returned.append(&more);
-                charge.grow(&env.memory, returned.memory())?;
-                count += n;
-                core.yield_turn().await?;
-            }
-            return Ok((returned, count));
+            let series = Series::new(start, stop, step, *ty, env)?;
+            return of_series(&inserter, series, steps).await;
         }
     }
     let source =
@@ -78,6 +69,34 @@ pub(crate) async fn run(
         core.read_at.set(ReadAt::of(sees));
     }
     inserter.rows(&source, Rounds::One).await
+}
+
+/// Inserts the rows of generate_series in rounds of at most `EngineConfig::chunk_rows` rows, and of
+/// `EngineConfig::stream_bytes` bytes plus one row.
+async fn of_series(
+    inserter: &Inserter<'_>,
+    mut series: Series,
+    mut steps: RowSteps<'_>,
+) -> Result<(RowBatch, u64), Stop> {
+    let Inserter { core, env, .. } = *inserter;
+    let most = core.engine().stream_bytes() as usize;
+    let (mut returned, mut count, mut charge) = (RowBatch::new(), 0, Charge::default());
+    while !steps.is_full()
+        && let Some(chunk) = series.next_chunk(core.engine().chunk_rows())
+    {
+        let mut next = 0;
+        while next < chunk.len() && !steps.is_full() {
+            let mut rows = RowBatch::new();
+            next = steps.feed(&chunk, next..chunk.len(), most, &mut rows)?;
+            let (more, n) = inserter.rows(&rows, Rounds::Several).await?;
+            steps.release();
+            returned.append(&more);
+            charge.grow(&env.memory, returned.memory())?;
+            count += n;
+        }
+        core.yield_turn().await?;
+    }
+    Ok((returned, count))
 }
 
 /// Whether the statement inserts more rows later.

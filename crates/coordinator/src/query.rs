@@ -1,7 +1,7 @@
 //! Queries, UPDATE and DELETE: routes a program, gathers its rows, and finishes them.
 
 use crate::core::Core;
-use crate::finish;
+use crate::finish::{self, RowSteps};
 use crate::global_indexes::{self, Entries};
 use crate::insert::{self, Inserter, Rounds};
 use crate::learning;
@@ -16,9 +16,7 @@ use crate::txn::{enter, everywhere, gather, is_fresh};
 use crate::views;
 use clearway_ir::program::Env;
 use clearway_ir::statement::{Finish, Query, Route, Source};
-use clearway_ir::{
-    Access, Charge, Expr, GlobalIndexOp, LockWait, OnConflict, Program, RowLock, TableDef,
-};
+use clearway_ir::{Access, Expr, GlobalIndexOp, LockWait, OnConflict, Program, RowLock, TableDef};
 use clearway_partition::{Batch, Body, Reply};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{Datum, DatumRef, PartitionId, RowBatch, RowView, SqlResult, SqlType};
@@ -68,7 +66,9 @@ pub(crate) async fn run(core: &Core, query: &Query, env: &Arc<Env>) -> Result<Ro
             let replies = scatter(core, program, route, env).await?;
             merge(replies.into_iter().map(|(_, r)| r.rows))
         }
-        Source::Rows(rows) => finish::values(rows, env)?,
+        Source::Rows(rows) => {
+            return Ok(finish::apply_to_values(core, rows, &query.finish, env).await?);
+        }
         Source::View(view) => {
             let rows = views::rows(core, *view).await?;
             // It may reveal a catalog that is newer than the statement's plan.
@@ -93,11 +93,12 @@ pub(crate) async fn run(core: &Core, query: &Query, env: &Arc<Env>) -> Result<Ro
             let mut series = Series::new(start, stop, step, *ty, env)?;
             // Steps that handle each row separately run as the rows are produced, so that only
             // their output is kept.
-            let (per_row, rest) = split_per_row(&query.finish);
-            let (mut out, mut charge) = (RowBatch::new(), Charge::default());
-            while let Some(chunk) = series.next_chunk(core.engine().chunk_rows()) {
-                out.append(&finish::per_row(per_row, chunk, env)?);
-                charge.grow(&env.memory, out.memory())?;
+            let (mut steps, rest) = RowSteps::split(&query.finish, env)?;
+            let mut out = RowBatch::new();
+            while !steps.is_full()
+                && let Some(chunk) = series.next_chunk(core.engine().chunk_rows())
+            {
+                steps.feed(&chunk, 0..chunk.len(), usize::MAX, &mut out)?;
                 core.yield_turn().await?;
             }
             return Ok(finish::apply(core, rest, out, env).await?);
@@ -116,13 +117,6 @@ fn done() -> RowBatch {
 /// Returns true if the query's source must be read at all.
 pub(crate) fn is_wanted(query: &Query, env: &Env) -> SqlResult<bool> {
     query.once.as_ref().map_or(Ok(true), |condition| condition.eval_bool(RowView::new(&[]), env))
-}
-
-/// Splits off the leading steps that handle each row separately.
-pub(crate) fn split_per_row(steps: &[Finish]) -> (&[Finish], &[Finish]) {
-    let n =
-        steps.iter().take_while(|s| matches!(s, Finish::Filter(_) | Finish::Project(_))).count();
-    steps.split_at(n)
 }
 
 pub(crate) fn merge(mut batches: impl Iterator<Item = RowBatch>) -> RowBatch {

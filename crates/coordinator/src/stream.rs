@@ -10,25 +10,26 @@
 //!    [`Paused`] notifies the partitions.
 //! 2. A statement that has handed out a part is neither retried after a deadlock nor replanned: the
 //!    client has seen its rows.
-//! 3. A round is at most `EngineConfig::stream_bytes` plus one row of each partition.
+//! 3. A round is at most `EngineConfig::stream_bytes` plus one row of each partition. So is a part:
+//!    the finishing steps and generate_series compute no row before the part has room for it.
 //! 4. The statement holds its snapshot, or its locks, until its end: its result is from one point
 //!    in time.
 //!
 //! Locking: none of its own. A crash leaves nothing.
 
 use crate::core::Core;
-use crate::finish::{self, LIMIT, OFFSET};
+use crate::finish::{self, RowSteps};
 use crate::message::control;
 use crate::multi;
 use crate::outcome::Stop;
 use crate::protocol::Coordination;
-use crate::query::{self, Series, split_per_row};
+use crate::query::{self, Series};
 use crate::txn::gather;
 use clearway_ir::program::Env;
-use clearway_ir::statement::{Finish, Query, Source};
+use clearway_ir::statement::{Query, Source};
 use clearway_ir::{Access, Path, Program, Statement};
 use clearway_partition::{Batch, Body, Reply};
-use clearway_types::{PartitionId, RowBatch, SqlResult, TxnId};
+use clearway_types::{PartitionId, RowBatch, SqlError, SqlResult, TxnId};
 use std::sync::Arc;
 
 /// The end of a query's result.
@@ -52,7 +53,7 @@ impl Rows {
 
 /// Returns true if the query's first rows are known before its source has been read completely.
 pub(crate) fn streams(query: &Query) -> bool {
-    query.finish.is_empty() || matches!(split_per_row(&query.finish).1, [] | [Finish::Limit { .. }])
+    query.finish.iter().all(finish::is_row_wise)
 }
 
 /// Returns the batches in which one of this many partitions answers a statement.
@@ -82,50 +83,56 @@ pub(crate) fn batch_of(core: &Core, statement: &Statement) -> Option<Batch> {
 /// Applies the finishing steps to one batch after the other and hands the rows out.
 struct Parts<'a> {
     core: &'a Core,
-    env: &'a Env,
-    per_row: &'a [Finish],
-    skip: usize,
-    left: usize,
+    steps: RowSteps<'a>,
+    /// The next part.
+    rows: RowBatch,
     sent: u64,
 }
 
 impl<'a> Parts<'a> {
     /// Starts on a query that [`streams`].
     fn new(core: &'a Core, query: &'a Query, env: &'a Env) -> SqlResult<Self> {
-        let (per_row, rest) = split_per_row(&query.finish);
-        let (skip, left) = match rest {
-            [Finish::Limit { limit, offset }] => {
-                let skip = finish::count(offset.as_ref(), OFFSET, env)?.unwrap_or(0);
-                (skip, finish::count(limit.as_ref(), LIMIT, env)?.unwrap_or(usize::MAX))
-            }
-            _ => (0, usize::MAX),
-        };
-        Ok(Self { core, env, per_row, skip, left, sent: 0 })
+        let (steps, rest) = RowSteps::split(&query.finish, env)?;
+        if !rest.is_empty() {
+            return Err(SqlError::internal("a step that needs all rows"));
+        }
+        Ok(Self { core, steps, rows: RowBatch::new(), sent: 0 })
     }
 
     fn is_full(&self) -> bool {
-        self.left == 0
+        self.steps.is_full()
     }
 
-    fn take(&mut self, rows: RowBatch) -> SqlResult<RowBatch> {
-        let mut rows = finish::per_row(self.per_row, rows, self.env)?;
-        let skipped = self.skip.min(rows.len());
-        if skipped > 0 {
-            self.skip -= skipped;
-            let mut kept = RowBatch::new();
-            (skipped..rows.len()).for_each(|i| kept.push_encoded(rows.get(i).bytes()));
-            rows = kept;
+    /// Applies the steps to a batch, and hands out each part that has become full.
+    async fn take(&mut self, batch: &RowBatch) -> SqlResult<()> {
+        let most = self.core.engine().stream_bytes() as usize;
+        let mut next = 0;
+        while next < batch.len() && !self.is_full() {
+            next = self.steps.feed(batch, next..batch.len(), most, &mut self.rows)?;
+            if self.rows.memory() >= most {
+                self.hand_out().await?;
+            }
         }
-        rows.truncate(self.left);
-        self.left -= rows.len();
-        Ok(rows)
+        Ok(())
     }
 
-    async fn hand_out(&mut self, rows: RowBatch) -> SqlResult<()> {
+    /// Applies the steps to a partition's batch, and hands out all of its rows.
+    async fn pass(&mut self, batch: RowBatch) -> SqlResult<()> {
+        if self.steps.is_empty() {
+            self.rows = batch;
+        } else {
+            self.take(&batch).await?;
+        }
+        self.hand_out().await
+    }
+
+    async fn hand_out(&mut self) -> SqlResult<()> {
+        let rows = std::mem::take(&mut self.rows);
         if rows.is_empty() {
             // The task still yields its turn.
             return self.core.yield_turn().await;
         }
+        self.steps.release();
         self.sent += rows.len() as u64;
         self.core.hand_out(rows).await
     }
@@ -186,8 +193,7 @@ pub(crate) async fn rest(
     let mut parts = Parts::new(core, query, env)?;
     loop {
         for (_, reply) in replies {
-            let part = parts.take(reply.rows)?;
-            parts.hand_out(part).await?;
+            parts.pass(reply.rows).await?;
             if parts.is_full() {
                 break;
             }
@@ -219,16 +225,15 @@ async fn of_series(
     mut series: Series,
 ) -> Result<Rows, Stop> {
     let mut parts = Parts::new(core, query, env)?;
-    let mut rows = RowBatch::new();
     while !parts.is_full()
         && let Some(chunk) = series.next_chunk(core.engine().chunk_rows())
     {
-        rows.append(&parts.take(chunk)?);
-        if rows.memory() >= core.engine().stream_bytes() as usize {
-            parts.hand_out(std::mem::take(&mut rows)).await?;
-        } else {
+        let sent = parts.sent;
+        parts.take(&chunk).await?;
+        if parts.sent == sent {
             core.yield_turn().await?;
         }
     }
-    Ok(Rows { rows, sent: parts.sent })
+    parts.steps.release();
+    Ok(Rows { rows: parts.rows, sent: parts.sent })
 }

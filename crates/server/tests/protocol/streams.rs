@@ -486,3 +486,60 @@ fn failed_parse_releases_the_locks_of_its_block() {
     assert_eq!(asker.column("select sum(n) from t"), [(ROWS * 2).to_string()]);
     server.stop();
 }
+
+/// The rows of generate_series are computed one at a time: none beyond a limit, and none before the
+/// part that is full has been sent or inserted.
+#[test]
+fn series_is_computed_row_by_row() {
+    let (server, mut c) = fixture_with("stream-series", |config| config.query_memory = 1 << 20);
+    for limit in ["limit 3", "limit 2 offset 1", "where i < 4", "where i < 4 limit 5"] {
+        let sql = format!("select 1 / (i - 5) from generate_series(1, 1000) i {limit}");
+        let rows = if limit.contains("offset") { 2 } else { 3 };
+        assert_eq!(c.column(&sql), vec!["0"; rows], "{limit}");
+    }
+    assert_eq!(c.column("select 1 / (i - 1) from generate_series(1, 9) i limit 0"), [""; 0]);
+    let failing = "select repeat('x', 600000), 1 / (i - 100) from generate_series(1, 1000) i";
+    for (sql, before) in [(failing.to_owned(), "T"), (format!("copy ({failing}) to stdout"), "H")] {
+        c.send(&query(&sql));
+        let (others, rows) = summary(&mut c);
+        assert_eq!((tags(&others), rows), (format!("{before}EZ"), 99));
+        assert_eq!(others[1].code(), "22012");
+    }
+    c.query("create table tall (id int check (id > 1), v text)");
+    assert_eq!(
+        c.column(
+            "insert into tall select i, repeat('x', 600000 / (2 - i)) from generate_series(1, 2) i"
+        ),
+        ["23514"]
+    );
+    assert_eq!(
+        c.query("insert into other select i - 1 / (i - 5) from generate_series(1, 1000) i limit 3")
+            [0]
+        .text(),
+        "INSERT 0 3"
+    );
+    server.stop();
+}
+
+/// Each row is charged before the next one is computed.
+#[test]
+fn computed_rows_are_charged_one_by_one() {
+    let (server, mut c) = fixture_with("stream-charge", |config| config.query_memory = 1 << 20);
+    c.query("create table tall (id int, v text)");
+    let wide = "select i, repeat('x', 2000000 / (2 - i)) from generate_series(1, 2) i";
+    for sql in [
+        wide,
+        &format!("{wide} order by 1"),
+        &format!("insert into tall {wide}"),
+        "values (repeat('x', 2000000)), ((1 / (random() * 0)::int)::text)",
+        "insert into tall (v) values (repeat('x', 2000000)), ((1 / (random() * 0)::int)::text)",
+    ] {
+        assert_eq!(c.column(sql), ["53200"], "{sql}");
+    }
+    // One row is bounded while it is computed.
+    let row = ["repeat('x', 67108864)"; 5].join(", ");
+    for sql in [format!("select {row} from generate_series(1, 2) i"), format!("values ({row})")] {
+        assert_eq!(c.column(&sql), ["54000"]);
+    }
+    server.stop();
+}
