@@ -15,7 +15,8 @@
 //! - `--refused` at the end marks a statement that PostgreSQL runs and we refuse with 0A000. If we
 //!   run it, the test fails: the mark must be removed.
 //! - `{nl}` stands for a line feed, `{500*+1}` for 500 times `+1`.
-//! - `COPY ... <- DATA` sends the data, in which `\n` and `\t` stand for a line feed and a tab.
+//! - `COPY ... <- DATA` sends the data, in which `\n`, `\r` and `\t` stand for a line feed, a
+//!   carriage return and a tab.
 //! - Rows are sorted unless the statement contains `order by`.
 
 use clearway_harness::Endpoint;
@@ -187,7 +188,8 @@ fn expanded(sql: &str) -> String {
 fn answer(client: &mut PgClient, sql: &str, out: &mut String) {
     let messages = match sql.split_once(" <- ") {
         Some((copy, data)) => {
-            client.messages(copy, Some(data.replace("\\n", "\n").replace("\\t", "\t").as_bytes()))
+            let data = data.replace("\\n", "\n").replace("\\r", "\r").replace("\\t", "\t");
+            client.messages(copy, Some(data.as_bytes()))
         }
         None => client.messages(sql, None),
     };

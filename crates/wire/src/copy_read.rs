@@ -1,14 +1,12 @@
 //! COPY FROM: decodes lines of text or CSV into rows.
 //!
-//! Invariants
-//! 1. The rows do not depend on how the data is split into messages.
-//! 2. No byte before `pos` is read again. An incomplete line stays in the buffer, up to
-//!    [`MAX_LINE`].
+//! Invariant: the rows do not depend on how the data is split into messages.
 //!
 //! Locking: none. A crash leaves nothing.
 //!
 //! Source: PostgreSQL's documentation of COPY, "File Formats".
 
+use crate::copy_lines::Lines;
 use crate::frontend::utf8;
 use crate::row::plain_i64;
 use clearway_ir::Zone;
@@ -16,31 +14,13 @@ use clearway_ir::statement::CopyFormat;
 use clearway_ir::value::parse_text;
 use clearway_types::{DatumRef, RowBatch, RowBuilder, SqlError, SqlResult, SqlState, SqlType};
 
-/// The maximum length of a line, in bytes.
-pub const MAX_LINE: usize = 64 << 20;
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Eol {
-    Unknown,
-    Lf,
-    CrLf,
-}
-
 /// Decodes COPY data into rows.
 pub struct CopyReader {
     format: CopyFormat,
     types: Vec<SqlType>,
     zone: Zone,
-    buf: Vec<u8>,
-    pos: usize,
-    /// The position up to which the line's end was searched for, and whether that position is
-    /// inside CSV quotes.
-    scanned: usize,
-    quoted: bool,
-    eol: Eol,
-    line: u64,
+    lines: Lines,
     skip_header: bool,
-    ended: bool,
     field: Vec<u8>,
     /// The table and its columns, for the context of errors.
     names: Option<(String, Vec<String>)>,
@@ -58,9 +38,6 @@ fn shown(bytes: &[u8]) -> String {
     }
 }
 
-/// A line without its terminator: a range of the buffer.
-type Line = std::ops::Range<usize>;
-
 fn bad(message: impl Into<String>) -> SqlError {
     SqlError::new(SqlState::BAD_COPY_FORMAT, message)
 }
@@ -71,22 +48,8 @@ type Field<'f, 'l> = (Option<&'f [u8]>, Option<&'l [u8]>);
 impl CopyReader {
     /// Creates a reader of rows with columns of these types.
     pub fn new(format: CopyFormat, types: Vec<SqlType>, zone: Zone) -> Self {
-        let skip_header = format.header;
-        Self {
-            format,
-            types,
-            zone,
-            buf: Vec::new(),
-            pos: 0,
-            scanned: 0,
-            quoted: false,
-            eol: Eol::Unknown,
-            line: 0,
-            skip_header,
-            ended: false,
-            field: Vec::new(),
-            names: None,
-        }
+        let (lines, skip_header) = (Lines::new(&format), format.header);
+        Self { format, types, zone, lines, skip_header, field: Vec::new(), names: None }
     }
 
     /// Makes errors name the table, line and column, as PostgreSQL's do.
@@ -109,8 +72,7 @@ impl CopyReader {
 
     /// Adds the next line's number to the context of an error that is not about the data.
     pub fn in_next_line(&self, error: SqlError) -> SqlError {
-        // The end marker counts as a line.
-        self.in_line(error, self.line + u64::from(!self.ended), None)
+        self.in_line(error, self.line() + u64::from(!self.lines.has_ended()), None)
     }
 
     fn in_column(&self, error: SqlError, column: usize, value: &[u8]) -> SqlError {
@@ -119,7 +81,7 @@ impl CopyReader {
                 let name = columns.get(column).map_or("?", String::as_str);
                 error.context(format!(
                     "COPY {table}, line {}, column {name}: \"{}\"",
-                    self.line,
+                    self.line(),
                     shown(value)
                 ))
             }
@@ -129,20 +91,12 @@ impl CopyReader {
 
     /// Appends a piece of data.
     pub fn feed(&mut self, data: &[u8]) {
-        if self.ended {
-            return;
-        }
-        if self.pos > 0 {
-            self.buf.drain(..self.pos);
-            self.scanned -= self.pos;
-            self.pos = 0;
-        }
-        self.buf.extend_from_slice(data);
+        self.lines.feed(data);
     }
 
     /// Returns the number of the last line read, from 1.
     pub fn line(&self) -> u64 {
-        self.line
+        self.lines.number()
     }
 
     /// Decodes complete lines into `out`, at most `max` rows; `last` means that no more data
@@ -162,126 +116,19 @@ impl CopyReader {
         field: &mut Vec<u8>,
     ) -> SqlResult<bool> {
         for _ in 0..max {
-            let (start, eol) = (self.pos, self.eol);
-            let line = match self.next_line(last) {
+            let line = match self.lines.next(last) {
                 Ok(Some(line)) => line,
                 Ok(None) => return Ok(false),
-                Err(e) => {
-                    let open = self.quoted.then(|| &self.buf[start..]);
-                    let line = self.line + 1 + open.map_or(0, |open| self.quoted_lines(open, eol));
-                    return Err(self.in_line(e, line, open));
-                }
+                Err(e) => return Err(self.in_line(e, self.line(), None)),
             };
-            self.line += 1 + self.quoted_lines(&self.buf[line.clone()], eol);
             if std::mem::take(&mut self.skip_header) {
                 continue;
             }
-            let bytes = &self.buf[line];
-            if bytes == b"\\." {
-                self.ended = true;
-                return Ok(false);
-            }
+            let bytes = self.lines.bytes(line);
             let read = out.try_push_with(|row| self.row(bytes, row, field));
-            read.map_err(|e| self.in_line(e, self.line, Some(bytes)))?;
+            read.map_err(|e| self.in_line(e, self.line(), Some(bytes)))?;
         }
         Ok(true)
-    }
-
-    /// Counts line ends inside quotes like PostgreSQL: those of the first record do not count,
-    /// because `eol` is unknown before its end.
-    fn quoted_lines(&self, record: &[u8], eol: Eol) -> u64 {
-        let end = match eol {
-            Eol::Unknown => return 0,
-            Eol::Lf => b'\n',
-            Eol::CrLf => b'\r',
-        };
-        if self.format.csv { record.iter().filter(|b| **b == end).count() as u64 } else { 0 }
-    }
-
-    fn next_line(&mut self, last: bool) -> SqlResult<Option<Line>> {
-        if self.ended {
-            return Ok(None);
-        }
-        let start = self.pos;
-        while let Some(&b) = self.buf.get(self.scanned) {
-            let at = self.scanned;
-            self.scanned += 1;
-            if self.format.csv
-                && (b == self.format.quote || (self.quoted && b == self.format.escape))
-            {
-                self.scan_quote(b);
-            } else if b == b'\\' && !self.format.csv {
-                // An escaped line feed is part of the value.
-                self.scanned += usize::from(
-                    self.buf.get(self.scanned).is_some_and(|&n| n == b'\n' || n == b'\\'),
-                );
-            } else if b == b'\n' && !self.quoted {
-                self.pos = self.scanned;
-                return self.trim(start..at).map(Some);
-            }
-        }
-        if self.buf.len() - start > MAX_LINE {
-            return Err(SqlError::new(
-                SqlState::LIMIT_EXCEEDED,
-                format!("COPY line is longer than {MAX_LINE} bytes"),
-            ));
-        }
-        if !last || start == self.buf.len() {
-            // A quote or escape at the end is scanned again when the next byte has arrived.
-            if let Some(&b) = self.buf.last()
-                && self.scanned == self.buf.len()
-                && start < self.buf.len()
-            {
-                self.unscan_last(b);
-            }
-            return Ok(None);
-        }
-        if self.quoted {
-            return Err(bad("unterminated CSV quoted field"));
-        }
-        self.pos = self.buf.len();
-        self.trim(start..self.buf.len()).map(Some)
-    }
-
-    /// Tracks quotes only as far as needed to find the line's end: inside quotes an escape hides
-    /// the next byte if that is a quote or escape.
-    fn scan_quote(&mut self, b: u8) {
-        let next = self.buf.get(self.scanned).copied();
-        if self.quoted
-            && b == self.format.escape
-            && next.is_some_and(|n| n == self.format.quote || n == self.format.escape)
-        {
-            self.scanned += 1;
-        } else if b == self.format.quote {
-            self.quoted = !self.quoted;
-        }
-    }
-
-    fn unscan_last(&mut self, b: u8) {
-        if !self.format.csv {
-            // The length of a trailing run of backslashes decides whether the next byte is escaped,
-            // so the line is scanned again from its start.
-            if b == b'\\' {
-                self.scanned = self.pos;
-            }
-        } else if b == self.format.quote || b == self.format.escape {
-            self.scanned = self.pos;
-            self.quoted = false;
-        }
-    }
-
-    fn trim(&mut self, mut line: Line) -> SqlResult<Line> {
-        let cr = self.buf[line.clone()].last() == Some(&b'\r');
-        if self.eol == Eol::Unknown {
-            self.eol = if cr { Eol::CrLf } else { Eol::Lf };
-        }
-        if cr && self.eol == Eol::CrLf {
-            line.end -= 1;
-        } else if !self.format.csv && cr {
-            return Err(bad("literal carriage return found in data")
-                .hint("Use \"\\r\" to represent carriage return."));
-        }
-        Ok(line)
     }
 
     fn row(&self, line: &[u8], row: &mut RowBuilder<'_>, field: &mut Vec<u8>) -> SqlResult<()> {
@@ -355,19 +202,20 @@ impl CopyReader {
             );
         }
         field.clear();
-        let mut at = 0;
+        let (mut at, mut dropped) = (0, 0);
         while let Some(&b) = input.get(at) {
             if b == self.format.delimiter {
                 break;
             }
             at += 1;
-            if b == b'\\' && at < input.len() {
-                at += escape(&input[at..], field);
-            } else {
-                field.push(b);
+            match b {
+                b'\\' if at < input.len() => at += escape(&input[at..], field),
+                // A backslash at the end of the data, which PostgreSQL drops.
+                b'\\' => dropped = 1,
+                b => field.push(b),
             }
         }
-        let value = (&input[..at] != self.format.null.as_bytes()).then_some(&field[..]);
+        let value = (&input[..at - dropped] != self.format.null.as_bytes()).then_some(&field[..]);
         (value, input.get(at + 1..))
     }
 
@@ -497,6 +345,13 @@ mod tests {
             assert!(read(csv, data, 100).is_err(), "{data:?}");
         }
         assert!(read(false, b"", 1).unwrap().is_empty());
+    }
+
+    /// PostgreSQL drops it.
+    #[test]
+    fn backslash_at_the_end_of_the_data_is_dropped() {
+        assert_eq!(read(false, b"1\ta\\", 1).unwrap(), rows(&[(1, Some("a"))]));
+        assert_eq!(read(false, b"1\t\\N\\", 1).unwrap(), rows(&[(1, None)]));
     }
 
     proptest::proptest! {

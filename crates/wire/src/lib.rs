@@ -24,6 +24,7 @@
 pub mod backend;
 mod binary;
 pub mod copy;
+mod copy_lines;
 pub mod copy_read;
 pub mod frontend;
 mod reader;

@@ -28,3 +28,39 @@ copy cl (a, a) from stdin <- 1\n
 copy cl from stdin <- 1\ta\t\N\t\N\t\N\n\\.\n2\tb\n
 select a, b from cl order by a;
 drop table cl;
+create table lines (a text);
+copy lines from stdin <- a\rb\rc\r
+copy lines from stdin (format csv) <- d\re\r"f\n"\r
+copy lines from stdin <- g\r\nh\r\n
+copy lines from stdin (format csv) <- i\r\n"j\r"\r\n
+copy lines from stdin <- x\ny\rz\n
+copy lines from stdin <- x\ny\r\n
+copy lines from stdin <- x\r\ny\rz\r\n
+copy lines from stdin <- x\r\ny\n
+copy lines from stdin <- x\ry\n
+copy lines from stdin (format csv) <- x\ny\rz\n
+copy lines from stdin (format csv) <- x\ny\r\n
+copy lines from stdin (format csv) <- x\r\ny\rz\r\n
+copy lines from stdin (format csv) <- x\r\ny\n
+copy lines from stdin (format csv) <- x\ry\n
+copy lines from stdin (format csv) <- "x\r\n"\n"y\r\n"\nz\r\n
+copy lines from stdin (format csv) <- "x\r\n"\r\n"y\r\n"\r\nz\n
+copy lines from stdin (format csv) <- "x\r\n"\r"y\r\n"\rz\n
+copy lines from stdin (format csv) <- x\n"y\nz
+copy lines from stdin (format csv, header) <- "x\ny
+copy lines from stdin <- k\n\.\nx\n
+copy lines from stdin <- l\.\nx\n
+copy lines from stdin <- m\r\\.\rx\r
+copy lines from stdin <- n\r\.\rx\r
+copy lines from stdin <- x\n\.\rz\n
+copy lines from stdin <- x\r\n\.\nz\n
+copy lines from stdin <- x\r\n\.\rz\n
+copy lines from stdin <- x\n\.z\n
+copy lines from stdin <- x\n\.
+copy lines from stdin (format csv) <- o\n\.z\n\.
+copy lines from stdin (format csv) <- p\r\n\.\nq\r\n
+copy lines from stdin (format csv) <- p\n\.\nx\n
+copy lines from stdin (format csv) <- x\n\.\rz\n
+copy lines from stdin <- r\
+select left(a, 1), length(a) from lines order by a;
+drop table lines;
