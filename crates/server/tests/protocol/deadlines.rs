@@ -3,6 +3,7 @@
 use crate::raw::{Fixture, Raw, bind, execute, flush, message, parse, query, startup, sync};
 use std::io::{Read, Write};
 use std::net::Shutdown;
+use std::time::{Duration, Instant};
 
 /// Creates a table with a row that a block of the first session has locked; returns that session
 /// and another one.
@@ -136,4 +137,26 @@ fn silent_connection_is_closed() {
         let _ = c.stream.shutdown(Shutdown::Both);
     }
     assert_eq!(begun.column("select 1"), ["1"]);
+}
+
+#[test]
+fn sleep_lasts_for_the_calls_that_are_made() {
+    let server = Fixture::new("sleep-calls");
+    let mut c = server.connect();
+    for (sql, at_least_ms) in [
+        ("select pg_sleep(0.05), 7, pg_sleep(0.05)", 100),
+        ("values (pg_sleep(0.05)), (pg_sleep(0.05))", 100),
+        ("values (pg_sleep(0.05)), (pg_sleep(1000)) limit 1", 50),
+        ("select pg_sleep(0.05) where true", 50),
+        ("select pg_sleep(0.05), count(*) where false", 50),
+        ("select pg_sleep(0.05) offset 1", 50),
+        ("select pg_sleep(1000) where false", 0),
+        ("select pg_sleep(1000) limit 0", 0),
+        ("select pg_sleep(null)", 0),
+    ] {
+        let began = Instant::now();
+        let messages = c.query(sql);
+        assert!(messages.iter().all(|m| m.tag != 'E'), "{sql}: {}", messages[0].primary());
+        assert!(began.elapsed() >= Duration::from_millis(at_least_ms), "{sql}");
+    }
 }
