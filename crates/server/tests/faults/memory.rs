@@ -133,9 +133,12 @@ fn result_of_200_mb_takes_less_than_16_mb() {
     asker.query("INSERT INTO t SELECT i FROM generate_series(1, 21000) i").unwrap();
     let wide = "SELECT id, repeat('x', 10000) FROM t";
     let mut reader = Reader::connect(&server);
-    for sql in
-        [wide.to_owned(), format!("COPY ({wide}) TO STDOUT"), format!("BEGIN; {wide}; COMMIT")]
-    {
+    for sql in [
+        wide.to_owned(),
+        format!("COPY ({wide}) TO STDOUT"),
+        format!("BEGIN; {wide}; COMMIT"),
+        "SELECT repeat('x', 1000000) FROM generate_series(1, 220)".to_owned(),
+    ] {
         peak(&server);
         let before = peak(&server);
         reader.send(b'Q', format!("{sql}\0").as_bytes());
