@@ -1,11 +1,13 @@
 //! The control file: what start-up must know before it can read anything else.
 //!
-//! It has two slots of one sector each, 4096 bytes apart, written in turn. The valid slot with the
-//! higher generation counts. A crash while one is written leaves the other. `docs/format.md`
-//! specifies the bytes.
+//! It has two slots of one sector each, 4096 bytes apart. A new state is written to both, the older
+//! slot first. The valid slot with the higher generation counts. A crash while one is written
+//! leaves the other. Afterwards either slot alone is sufficient. So damage to one of them is
+//! harmless, although log that only an older state needs is removed. `docs/format.md` specifies the
+//! bytes.
 //!
-//! What start-up reads may be only in the operating system's cache. So it is rewritten, to the
-//! other slot, before anything depends on it.
+//! What start-up reads may be only in the operating system's cache. So it is rewritten before
+//! anything depends on it.
 //!
 //! A slot is one sector, so a crash leaves it old or new, never mixed. A slot that is neither valid
 //! nor empty is therefore damage, or not ours. Such a directory is never treated as a new one.
@@ -217,15 +219,18 @@ impl Control {
         self.write(self.state)
     }
 
-    /// Writes a new state. When this returns, the state is in effect and survives a crash.
+    /// Writes a new state to both slots. When this returns, the state is in effect and survives a
+    /// crash, and damage to one slot.
     pub(crate) fn write(&mut self, state: State) -> Result<(), OpenError> {
-        let generation = self.generation + 1;
-        let io = || OpenError::io(format!("cannot write {}", self.name));
-        self.file
-            .write_all_at(&encode(&state, generation), generation % 2 * SLOT_STRIDE)
-            .map_err(io())?;
-        self.file.sync_data().map_err(io())?;
-        (self.generation, self.state) = (generation, state);
+        for _slot in 0..2 {
+            let generation = self.generation + 1;
+            let io = || OpenError::io(format!("cannot write {}", self.name));
+            self.file
+                .write_all_at(&encode(&state, generation), generation % 2 * SLOT_STRIDE)
+                .map_err(io())?;
+            self.file.sync_data().map_err(io())?;
+            (self.generation, self.state) = (generation, state);
+        }
         Ok(())
     }
 }

@@ -6,9 +6,9 @@
 //! 1. After a checkpoint all changes logged before `redo` are in the files. The log is kept from
 //!    `scan_from` on. `scan_from` is not after `redo`, and not after the first undoable record of a
 //!    transaction that was active.
-//! 2. Log is removed only after the control file that no longer needs it is on disk. The control
-//!    file is written only after the log is durable up to everything that it refers to. That
-//!    includes the ends of the transactions whose records are no longer needed.
+//! 2. Log is removed only after both slots of the control file on disk no longer need it. The
+//!    control file is written only after the log is durable up to everything that it refers to.
+//!    That includes the ends of the transactions whose records are no longer needed.
 //! 3. A directory is complete, or nothing in it counts.
 //! 4. What start-up has read is made durable before anything depends on it, log first. The previous
 //!    process may have been killed, or have failed, between a write and its sync, leaving the write
@@ -89,9 +89,6 @@ impl Node {
             _lock: undone.lock,
         };
         if is_new {
-            node.checkpoint()?;
-            // Write the other slot, too, so that damage to one of them does not make the directory
-            // look incomplete.
             node.checkpoint()?;
         }
         node.pool.set_frame_waits(frame_waits);

@@ -58,6 +58,38 @@ fn damaged_control_file_is_reported_without_a_wipe() {
     }
 }
 
+/// Writes about three log segments, and takes a checkpoint, which removes what it does not need.
+fn fill_segments(world: &mut World, round: u32) {
+    for i in 0..150u32 {
+        let key = (round * 1000 + i).to_be_bytes();
+        world.run(0, |s| s.insert_autocommit(TREE, &key, &[b'x'; 1200])).unwrap();
+    }
+    world.node.checkpoint().unwrap();
+}
+
+/// Invariant 2 of the node: the state in either slot finds its log, even if a checkpoint has
+/// removed all that the one before it needed.
+#[test]
+fn damaged_control_slot_is_harmless_after_log_is_removed() {
+    for slot in [0, 4096] {
+        for rounds in 1..=3 {
+            let disk = made();
+            let mut world = World::open(&disk, 2, 48).unwrap();
+            (0..rounds).for_each(|round| fill_segments(&mut world, round));
+            assert!(!disk.exists(Path::new("db/wal/0000000000000000.wal")).unwrap());
+            let crashed = disk.crash(u64::from(rounds));
+            world.node.shutdown();
+            drop(world);
+            for disk in [disk, crashed] {
+                overwrite(&disk, slot + 20, &[0xa5; 8]);
+                let mut world = World::open(&disk, 2, 48).unwrap();
+                assert_eq!(world.all(0, TREE, false).len() as u32, rounds * 150 + 1);
+                world.node.shutdown();
+            }
+        }
+    }
+}
+
 /// From the first start on both slots say that the directory is complete.
 #[test]
 fn one_damaged_control_slot_is_harmless() {
