@@ -118,7 +118,8 @@ impl Core {
     pub(crate) fn publish_oldest(&self, lsn: u64) {
         // Release: pairs with the Acquire in `Node::checkpoint_locked`. This thread appends next. A
         // checkpoint reads the reserved end of the log before it reads this value. So it either
-        // sees this value, or keeps the log from before that append anyway.
+        // sees this value, or keeps the log from before that append anyway. Then a later checkpoint
+        // may see a value before the log that is kept, and ignores it.
         self.oldest[usize::from(self.partition.0)].store(lsn, Ordering::Release);
     }
 

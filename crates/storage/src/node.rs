@@ -5,7 +5,7 @@
 //! Invariants
 //! 1. After a checkpoint all changes logged before `redo` are in the files. The log is kept from
 //!    `scan_from` on. `scan_from` is not after `redo`, and not after the first undoable record of a
-//!    transaction that was active.
+//!    transaction that was active. Neither value ever goes back.
 //! 2. Log is removed only after both slots of the control file on disk no longer need it. The
 //!    control file is written only after the log is durable up to everything that it refers to.
 //!    That includes the ends of the transactions whose records are no longer needed.
@@ -186,11 +186,16 @@ impl Node {
         // Relaxed: see `alloc_txn_ids`. Also loaded after `target`.
         let next_txn = self.next_txn.load(Ordering::Relaxed);
         self.pool.flush_before(target)?;
-        let redo = self.pool.min_rec_lsn().map_or(target, |lsn| lsn.min(target));
+        // A thread reads the log's end, then publishes it here or as a page's recovery LSN. An
+        // earlier checkpoint between the two has not seen it, and may have removed the log there.
+        // But then the thread's record is after that checkpoint's `target`, so both values of that
+        // checkpoint still hold.
+        let before = control.state();
+        let redo = self.pool.min_rec_lsn().map_or(target, |lsn| lsn.min(target)).max(before.redo);
         self.wal.wait_durable(ended).map_err(OpenError::io("cannot write the log"))?;
-        let scan_from = redo.min(Lsn(oldest));
+        let scan_from = redo.min(Lsn(oldest)).max(before.scan_from);
         let durable = self.wal.durable();
-        let state = State { complete: true, redo, scan_from, next_txn, durable, ..control.state() };
+        let state = State { complete: true, redo, scan_from, next_txn, durable, ..before };
         control.write(state)?;
         // Relaxed: see `LogPin::take`.
         let needed = if canary::on(Bug::TruncatedLog) { redo } else { scan_from };

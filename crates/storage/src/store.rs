@@ -76,8 +76,8 @@ impl Entry {
 pub struct Store {
     core: Core,
     trees: HashMap<TreeId, Entry, BuildHasherDefault<TreeHasher>>,
-    /// Transactions that may have something to undo, and for each the LSN from which the log must
-    /// be kept; oldest first.
+    /// Transactions that may have something to undo, and for each an LSN from which the log must be
+    /// kept, not after its first undoable record; oldest first.
     active: Vec<(TxnId, Lsn)>,
     /// Bytes of log that undoing all of them may need, and how many of these are reserved in the
     /// log.
@@ -418,13 +418,8 @@ impl Trees for Store {
     ) -> Result<(), Blocked> {
         while txn.mark() > to {
             let Some((undo, next)) = txn.last() else {
-                let from = self
-                    .active
-                    .iter()
-                    .find(|(id, _)| *id == txn.id)
-                    .map_or(Lsn(0), |(_, from)| *from);
                 let Core { wal, partition, undo_memory, .. } = &self.core;
-                txn.refill(wal, *partition, from, undo_memory / 2)?;
+                txn.refill(wal, *partition, undo_memory / 2)?;
                 continue;
             };
             let entry = self.trees.get_mut(&undo.tree).filter(|e| !e.dropping);

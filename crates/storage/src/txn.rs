@@ -37,6 +37,8 @@ pub struct TxnLog {
     /// (0 if there are none).
     spilled: usize,
     spilled_head: Lsn,
+    /// The start of its first undoable record, 0 before there is one.
+    first: Lsn,
     /// Bytes of log that undoing everything may need.
     pub(crate) undo_cost: u64,
     /// Pages that undoing everything may need.
@@ -59,6 +61,7 @@ impl TxnLog {
             stack: UndoStack::default(),
             spilled: 0,
             spilled_head: Lsn(0),
+            first: Lsn(0),
             undo_cost: 0,
             undo_pages: UndoPages::default(),
             slot: None,
@@ -86,6 +89,9 @@ impl TxnLog {
     /// Records a change whose record starts at `lsn`. Changes beyond `budget` bytes stay only in
     /// the log.
     pub(crate) fn push(&mut self, undo: &Undo<'_>, lsn: Lsn, budget: usize) {
+        if !self.logged {
+            self.first = lsn;
+        }
         self.logged = true;
         self.undo_cost += undo.cost();
         self.stack.push(undo, lsn);
@@ -116,13 +122,11 @@ impl TxnLog {
         self.stack.pop();
     }
     /// Loads what was read from the log into memory, or returns what must be read. Call it only if
-    /// no undo is in memory. No record of the transaction starts before `from`. About `budget`
-    /// bytes are read at a time.
+    /// no undo is in memory. About `budget` bytes are read at a time.
     pub(crate) fn refill(
         &mut self,
         wal: &Arc<Wal>,
         partition: PartitionId,
-        from: Lsn,
         budget: usize,
     ) -> Result<(), Blocked> {
         debug_assert!(self.stack.is_empty());
@@ -148,7 +152,8 @@ impl TxnLog {
             txn: self.id,
             partition,
             head,
-            from,
+            // Not what the store has published: log before the first record may be gone.
+            from: self.first,
             changes,
             budget,
             slot,
