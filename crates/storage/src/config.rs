@@ -29,7 +29,8 @@ pub struct NodeConfig {
     pub io_registered: bool,
     /// Size of a log segment, in bytes. Default 64 MiB.
     pub wal_segment_size: u64,
-    /// Size of the log buffer, in bytes. Default 16 MiB.
+    /// Size of the log buffer, in bytes. A start enlarges it if recovery must undo a change whose
+    /// undo would not fit. Default 16 MiB.
     pub wal_buffer_size: usize,
     /// Memory for a transaction's undo records in one partition, in bytes. Older ones are read back
     /// from the log when it aborts. Default 1 MiB.

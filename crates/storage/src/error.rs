@@ -148,8 +148,7 @@ pub enum OpenError {
         /// The error from the disk.
         error: io::Error,
     },
-    /// The directory is not a Clearway directory, has another version, or was created with other
-    /// settings.
+    /// The directory is not a Clearway directory, has another version, or needs other settings.
     Refused(String),
     /// Other users may write to this file or directory.
     Shared(String),
@@ -164,7 +163,7 @@ pub enum OpenError {
 pub enum OpenErrorKind {
     /// Another server has the directory open.
     InUse,
-    /// The directory is not ours, has another version, or was created with other settings.
+    /// The directory is not ours, has another version, or needs other settings.
     Refused,
     /// The operating system denies access: permissions, or a read-only file system.
     Access,
@@ -201,7 +200,7 @@ impl OpenErrorKind {
         match self {
             Self::InUse => "Stop the other server, or serve another directory.",
             Self::Refused => {
-                "Nothing was changed. Serve another directory, or use the release and settings it was made with."
+                "Nothing is lost. Serve another directory, or use the release and settings it was made with."
             }
             Self::Access => {
                 "The server's user must own the directory, on a file system that is mounted for writing."
@@ -237,6 +236,8 @@ impl OpenError {
             Self::Storage(StorageError::Page(PageError::Panicked { .. })) => {
                 OpenErrorKind::Panicked
             }
+            // A thread that reads pages has ended.
+            Self::Storage(StorageError::Page(PageError::Closed)) => OpenErrorKind::Disk,
             Self::Storage(_) | Self::Catalog(_) => OpenErrorKind::Damaged,
         }
     }
@@ -266,17 +267,26 @@ impl fmt::Display for OpenError {
 impl std::error::Error for OpenError {}
 
 impl From<StorageError> for OpenError {
+    /// Limits that depend on the settings of this start are no damage.
     fn from(error: StorageError) -> Self {
-        Self::Storage(error)
+        match error {
+            StorageError::ValueTooLong { .. } => {
+                Self::Refused(format!("{error}: start with a larger log_buffer and buffer_pool"))
+            }
+            StorageError::Page(PageError::NoFrames) => {
+                Self::Refused(format!("{error}: start with a larger buffer_pool"))
+            }
+            _ => Self::Storage(error),
+        }
     }
 }
 impl From<PageError> for OpenError {
     fn from(error: PageError) -> Self {
-        Self::Storage(error.into())
+        StorageError::from(error).into()
     }
 }
 impl From<WalError> for OpenError {
     fn from(error: WalError) -> Self {
-        Self::Storage(error.into())
+        StorageError::from(error).into()
     }
 }

@@ -10,7 +10,7 @@
 //!    it is logged. The pages are restored, and the attempt fails with the page's name.
 //! 4. Space for the record, and for new pages, is available before the record is appended. Nothing
 //!    that is in the log can fail for lack of either. Space that rollbacks may need is left to them
-//!    (`spare`).
+//!    (`spare`). The record that undoes the change fits in the log's buffer.
 //! 5. Pages are taken from the free list before any are added to it, and none twice in one
 //!    mini-transaction.
 //!
@@ -322,6 +322,10 @@ impl<'p> Mini<'p> {
         let max = self.core.wal.max_payload();
         if buf.len() > max {
             return Err(StorageError::ValueTooLong { len: buf.len(), max }.into());
+        }
+        let (undo, max) = (self.need.undo, self.core.wal.max_undo());
+        if undo > max {
+            return Err(StorageError::ValueTooLong { len: undo as usize, max: max as usize }.into());
         }
         self.core.admit(buf.len(), self.need).map_err(|want| self.blocked(want))?;
         let before: Vec<_> = self.pages.iter().map(|(_, page)| page::copy(page)).collect();

@@ -163,6 +163,19 @@ impl Opening {
         })
     }
 
+    /// Refuses a buffer pool that cannot hold a row that must be restored. It was changed with a
+    /// larger pool. A smaller excess shows only in the undo itself, which then finds no frame.
+    fn can_undo(&self, analysis: &Analysis) -> Result<(), OpenError> {
+        let needed = analysis.largest_undo() / PAGE_SIZE as u64;
+        let frames = self.config.frames.max(16);
+        if needed <= u64::from(frames) {
+            return Ok(());
+        }
+        Err(OpenError::Refused(format!(
+            "a row that takes {needed} pages must be restored, and buffer_pool has only {frames}: start with a larger buffer_pool"
+        )))
+    }
+
     fn io(&self) -> Result<Arc<IoPool>, OpenError> {
         let (threads, limit) = (self.config.io_threads.max(1), self.config.io_queue);
         if self.config.io_ring {
@@ -282,6 +295,7 @@ impl Locked {
         );
         reader.must_reach(newest, &proof)?;
         let durable = reader.durable().max(state.durable).max(newest);
+        opening.can_undo(&analysis)?;
         Ok(Analyzed { analysis, durable, files, io, locked: self })
     }
 }
@@ -300,7 +314,9 @@ impl Analyzed {
     /// Makes everything that was read durable, log first, and opens the log and the pool.
     pub(crate) fn settle(mut self) -> Result<Settled, OpenError> {
         let opening = &self.locked.opening;
-        let (disk, config) = (opening.disk.clone(), opening.wal_config());
+        let (disk, mut config) = (opening.disk.clone(), opening.wal_config());
+        // The changes may have been made with a larger ring.
+        config.fit_undo(self.analysis.largest_undo());
         let wal = Wal::resume(disk, config, self.analysis.end, self.durable)
             .map_err(OpenError::io("cannot open the log"))?;
         let repaired = opening.repair_torn(&self.files)?;

@@ -44,26 +44,40 @@ pub(crate) const FRAME_WAITS: FrameWaits = FrameWaits {
     idle_retry: Duration::from_millis(20),
 };
 
+/// A transaction without an end.
+#[derive(Debug, Default)]
+pub(crate) struct Loser {
+    /// For each of its partitions, the record to undo first, 0 if none.
+    heads: Vec<(PartitionId, Lsn)>,
+    /// The highest cost of an undo of one of its changes, in bytes.
+    largest_undo: u64,
+}
+
 /// What the log says about transactions.
 #[derive(Debug, Default)]
 pub(crate) struct Analysis {
     /// The end of the log.
     pub(crate) end: Lsn,
-    /// Transactions without an end. For each of their partitions, the record to undo first, 0 if
-    /// none.
-    pub(crate) losers: HashMap<TxnId, Vec<(PartitionId, Lsn)>>,
+    /// Transactions without an end.
+    pub(crate) losers: HashMap<TxnId, Loser>,
     /// The highest transaction id seen.
     pub(crate) highest_txn: u64,
 }
 
 impl Analysis {
-    fn head(&mut self, txn: TxnId, partition: PartitionId, head: Lsn) {
+    fn head(&mut self, txn: TxnId, partition: PartitionId, head: Lsn, undo: u64) {
         self.highest_txn = self.highest_txn.max(txn.0);
-        let heads = self.losers.entry(txn).or_default();
-        match heads.iter_mut().find(|(p, _)| *p == partition) {
+        let loser = self.losers.entry(txn).or_default();
+        loser.largest_undo = loser.largest_undo.max(undo);
+        match loser.heads.iter_mut().find(|(p, _)| *p == partition) {
             Some((_, place)) => *place = head,
-            None => heads.push((partition, head)),
+            None => loser.heads.push((partition, head)),
         }
+    }
+
+    /// Returns an upper bound for the cost of each undo that recovery makes, in bytes.
+    pub(crate) fn largest_undo(&self) -> u64 {
+        self.losers.values().map(|loser| loser.largest_undo).max().unwrap_or(0)
     }
 
     fn see(&mut self, entry: &WalEntry<'_>, partitions: u16) -> Result<(), StorageError> {
@@ -74,11 +88,11 @@ impl Analysis {
                 return Err(StorageError::bad_record(entry.start, "there is no such partition"));
             }
             Record::Pages { role: Role::Plain, .. } => {}
-            Record::Pages { partition, role: Role::Undoable { txn, .. }, .. } => {
-                self.head(txn, partition, entry.start);
+            Record::Pages { partition, role: Role::Undoable { txn, undo, .. }, .. } => {
+                self.head(txn, partition, entry.start, undo.cost());
             }
             Record::Pages { partition, role: Role::Compensation { txn, next }, .. } => {
-                self.head(txn, partition, next)
+                self.head(txn, partition, next, 0)
             }
             Record::Commit(txn) => {
                 self.highest_txn = self.highest_txn.max(txn.0);
@@ -86,9 +100,9 @@ impl Analysis {
             }
             Record::AbortEnd(txn, partition) => {
                 self.highest_txn = self.highest_txn.max(txn.0);
-                if let Some(heads) = self.losers.get_mut(&txn) {
-                    heads.retain(|(p, _)| *p != partition);
-                    if heads.is_empty() {
+                if let Some(loser) = self.losers.get_mut(&txn) {
+                    loser.heads.retain(|(p, _)| *p != partition);
+                    if loser.heads.is_empty() {
                         self.losers.remove(&txn);
                     }
                 }
@@ -128,12 +142,12 @@ pub(crate) struct Undoing<'a> {
 pub(crate) fn undo(
     undoing: &mut Undoing<'_>,
     stores: &mut [Store],
-    losers: HashMap<TxnId, Vec<(PartitionId, Lsn)>>,
+    losers: HashMap<TxnId, Loser>,
 ) -> Result<u64, StorageError> {
     let mut undone = 0;
     let all = losers
         .into_iter()
-        .flat_map(|(txn, heads)| heads.into_iter().map(move |(p, head)| (head, txn, p)));
+        .flat_map(|(txn, loser)| loser.heads.into_iter().map(move |(p, head)| (head, txn, p)));
     let mut heads: BinaryHeap<_> =
         all.map(|(head, txn, p)| (undo_priority(head, txn), head, txn, p)).collect();
     while let Some((_, head, txn, partition)) = heads.pop() {

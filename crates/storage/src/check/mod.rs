@@ -48,8 +48,7 @@ pub struct CheckOptions {
     pub scratch: Arc<dyn File>,
     /// Frames of recovery's buffer pool, 8 KiB each.
     pub frames: u32,
-    /// Size of the log buffer in recovery, in bytes: at least that of the server that wrote the
-    /// log.
+    /// Size of the log buffer in recovery, in bytes. It is enlarged if an undo needs more.
     pub log_buffer: usize,
     /// Memory for the keys of nodes, in bytes. Nodes beyond it are read a second time.
     pub memory: usize,

@@ -34,6 +34,29 @@ use super::span::Span;
 
 /// 1/4 of a segment is reserved for appends that must not be refused.
 const RESERVE_PART: u64 = 4;
+/// Bytes of a record that undoes a change which are left for pages that must be split for it.
+const SPLIT_ROOM: usize = 64 << 10;
+
+/// Returns the maximum record size, header included, of a ring of `capacity` bytes.
+fn max_record(capacity: usize) -> usize {
+    MAX_RECORD.min(capacity / 2)
+}
+
+/// Returns [`Log::max_undo`] of a ring of `capacity` bytes.
+fn max_undo(capacity: usize) -> u64 {
+    let max = max_record(capacity) - HEADER;
+    (max - SPLIT_ROOM.min(max / 2)) as u64
+}
+
+/// Returns the size of the smallest ring of at least `capacity` bytes that has space for an undo of
+/// `undo` bytes.
+pub(super) fn capacity_for_undo(capacity: usize, undo: u64) -> usize {
+    let mut capacity = capacity;
+    while max_undo(capacity) < undo && max_record(capacity) < MAX_RECORD {
+        capacity *= 2;
+    }
+    capacity
+}
 
 type DurableHook = Box<dyn Fn(Lsn) + Send + Sync>;
 type FailedHook = Box<dyn Fn(&str) + Send + Sync>;
@@ -82,7 +105,7 @@ impl Log {
     ) -> Self {
         Self {
             ring: Ring::new(capacity, end),
-            max_record: MAX_RECORD.min(capacity / 2),
+            max_record: max_record(capacity),
             back_window,
             room: Room::new(segments.size() / RESERVE_PART, waits),
             segments,
@@ -104,6 +127,12 @@ impl Log {
     /// Returns the maximum payload for [`Log::append`], in bytes.
     pub fn max_payload(&self) -> usize {
         self.max_record - HEADER
+    }
+
+    /// Returns the maximum of [`Undo::cost`](crate::undo::Undo::cost) of a change: its undo must
+    /// fit in a record, even if it has to split pages.
+    pub(crate) fn max_undo(&self) -> u64 {
+        max_undo(self.ring.capacity() as usize)
     }
 
     /// Appends a record with the concatenation of `payload`; returns its end. Its start is the end

@@ -15,7 +15,7 @@ use clearway_types::Lsn;
 
 use super::LOG_START;
 use super::flusher::{self, MAX_UNSYNCED, Pace};
-use super::log::Log;
+use super::log::{self, Log};
 use super::room::{RoomDone, SpaceWaits};
 use super::segments::{Segments, Tail};
 
@@ -56,6 +56,18 @@ impl Default for WalConfig {
             back_window: 1 << 20,
             space: SpaceWaits::default(),
         }
+    }
+}
+
+impl WalConfig {
+    fn capacity(&self) -> usize {
+        self.buffer_size.max(4096).next_power_of_two()
+    }
+
+    /// Enlarges the ring, if necessary, so that an undo of `undo` bytes fits: see
+    /// [`Log::max_undo`].
+    pub(crate) fn fit_undo(&mut self, undo: u64) {
+        self.buffer_size = log::capacity_for_undo(self.capacity(), undo);
     }
 }
 
@@ -111,7 +123,7 @@ impl Wal {
                 format!("{end} is not a place in a log"),
             ));
         }
-        let capacity = config.buffer_size.max(4096).next_power_of_two();
+        let capacity = config.capacity();
         let pace = Pace::new(config.write_limit, config.sync_every);
         let WalConfig { dir, segment_size, recycle_ahead, .. } = config;
         let tail = Tail { durable: durable.0.min(end), end, unsynced: MAX_UNSYNCED };

@@ -3,10 +3,11 @@
 
 use crate::check::assert_sound;
 use crate::common::{Model, World, as_model, config};
-use clearway_buffer::MissingPage;
+use clearway_buffer::{MissingPage, PageError};
 use clearway_env::Disk;
 use clearway_storage::{
-    Blocked, Cursor, LogRead, Missed, Node, NodeConfig, Store, Trees, TxnLog, TxnMode,
+    Blocked, Cursor, LogRead, Missed, Node, NodeConfig, OpenError, OpenErrorKind, StorageError,
+    Store, Trees, TxnLog, TxnMode,
 };
 use clearway_testkit::MemDisk;
 use clearway_types::{PageId, PartitionId, TreeId, TxnId};
@@ -330,6 +331,92 @@ fn long_value_is_read_from_a_contended_pool() {
     among_others(&mut world, some(), |s| s.rollback(&mut log, 0, &mut |_, _, _| {}));
     world.stores[0].aborted(log);
     assert_eq!(get(&mut world), long(1));
+}
+
+/// Rows that are much longer than what a small log buffer allows.
+const LONG: [usize; 2] = [200_000, 500_000];
+
+fn roomy(wal_buffer_size: usize) -> NodeConfig {
+    NodeConfig { wal_buffer_size, wal_segment_size: 1 << 20, ..config(1, 512) }
+}
+
+/// Returns a directory with the long rows, made with the default log buffer. `change` changes it
+/// before the process is killed.
+fn with_long_rows(change: impl FnOnce(&mut World)) -> MemDisk {
+    let disk = MemDisk::new();
+    let mut world = World::open_with(&disk, roomy(16 << 20)).unwrap();
+    world.run(0, |s| s.create_tree(TREE)).unwrap();
+    for len in LONG {
+        let key = len.to_be_bytes();
+        world.run(0, |s| s.insert_autocommit(TREE, &key, &vec![1; len])).unwrap().unwrap();
+    }
+    world.node.checkpoint().unwrap();
+    change(&mut world);
+    let end = world.node.wal().appended();
+    world.node.wal().wait_durable(end).unwrap();
+    disk.kill()
+}
+
+fn has_long_rows(world: &mut World) {
+    let expected = LONG.map(|len| (len.to_be_bytes().to_vec(), vec![1; len]));
+    assert!(world.all(0, TREE, false) == expected, "other rows than expected");
+}
+
+/// Deletes a long row, and shortens the other.
+fn change_long_rows(world: &mut World) {
+    let mut log = TxnLog::new(TxnId(7));
+    let [one, other] = LONG.map(usize::to_be_bytes);
+    assert!(world.run(0, |s| s.delete(&mut log, TxnMode::Logged, TREE, &other)).unwrap());
+    assert!(world.run(0, |s| s.update(&mut log, TxnMode::Logged, TREE, &one, b"")).unwrap());
+}
+
+#[test]
+fn recovery_undoes_more_than_its_log_buffer_allows() {
+    for buffer in [64 << 10, 1 << 20] {
+        let disk = with_long_rows(change_long_rows);
+        let mut world = World::open_with(&disk, roomy(buffer)).unwrap();
+        has_long_rows(&mut world);
+        world.node.shutdown();
+    }
+}
+
+/// A small pool is not damage: the next start with a larger one recovers.
+#[test]
+fn recovery_asks_for_a_larger_pool() {
+    let disk = with_long_rows(change_long_rows);
+    let small = NodeConfig { frames: 32, ..roomy(1 << 20) };
+    let refused = World::open_with(&disk, small).map(drop).unwrap_err();
+    assert_eq!(refused.kind(), OpenErrorKind::Refused, "{refused}");
+    assert!(refused.to_string().contains("buffer_pool"), "{refused}");
+    let mut world = World::open_with(&disk, roomy(1 << 20)).unwrap();
+    has_long_rows(&mut world);
+    world.node.shutdown();
+    let limits = [StorageError::ValueTooLong { len: 2, max: 1 }, PageError::NoFrames.into()];
+    for error in limits.map(OpenError::from) {
+        assert_eq!(error.kind(), OpenErrorKind::Refused, "{error}");
+    }
+}
+
+/// What is changed with a smaller log buffer can be undone with it.
+#[test]
+fn rollback_fits_in_the_log_buffer() {
+    let [one, other] = LONG.map(usize::to_be_bytes);
+    for (buffer, fits) in [(64 << 10, [false, false]), (1 << 20, [true, false])] {
+        let disk = with_long_rows(|_| {});
+        let mut world = World::open_with(&disk, roomy(buffer)).unwrap();
+        let mut log = TxnLog::new(TxnId(8));
+        for (key, fits) in [one, other].into_iter().zip(fits) {
+            let update = |s: &mut Store| s.update(&mut log, TxnMode::Logged, TREE, &key, b"");
+            match world.run(0, update) {
+                Err(StorageError::ValueTooLong { .. }) => assert!(!fits),
+                updated => assert!(updated.unwrap() && fits),
+            }
+        }
+        world.run(0, |s| s.rollback(&mut log, 0, &mut |_, _, _| {})).unwrap();
+        world.stores[0].aborted(log);
+        has_long_rows(&mut world);
+        world.node.shutdown();
+    }
 }
 
 fn log_on_disk(disk: &MemDisk) -> u64 {
