@@ -191,6 +191,7 @@ impl Story<'_> {
     fn live_all(&mut self) -> Result<(), String> {
         let mut disk = MemDisk::new();
         disk.create_dir_all(Path::new(world::SECOND_LEVEL)).map_err(|e| e.to_string())?;
+        disk.sync_dir(Path::new("/")).map_err(|e| e.to_string())?;
         disk.tear_blocks(self.world.tears_blocks);
         for life in 0..self.world.lives {
             disk = self.live(life, disk).map_err(|why| format!("life {life}: {why}"))?;

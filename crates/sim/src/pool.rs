@@ -232,6 +232,7 @@ fn open(
     for dir in [DIR, SECOND_LEVEL] {
         disk.create_dir_all(Path::new(dir)).map_err(|e| e.to_string())?;
     }
+    disk.sync_dir(Path::new("/")).map_err(|e| e.to_string())?;
     let traced = TracedDisk::new(disk.clone(), trace.clone());
     let io_pool = Arc::new(IoPool::new(world.io_threads, "page-io").map_err(|e| e.to_string())?);
     let files =

@@ -1,4 +1,5 @@
-//! Protects a data directory: from a second server, and from other users' writes.
+//! Protects a data directory: from a second server, from other users' writes, and from a crash that
+//! loses its name.
 
 use std::io;
 use std::path::Path;
@@ -14,6 +15,15 @@ pub(crate) fn lock(disk: &dyn Disk, dir: &Path) -> Result<DiskLock, OpenError> {
             OpenError::InUse(format!("the data directory {}", dir.display()))
         }
         _ => OpenError::io(format!("cannot lock {}", dir.display()))(error),
+    })
+}
+
+/// Makes the names of a directory and its ancestors durable, since they may just have been created.
+/// Skips directories that we may not read: we did not create them.
+pub(crate) fn sync_parents(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+    dir.ancestors().skip(1).try_for_each(|above| match disk.sync_dir(above) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        synced => synced,
     })
 }
 

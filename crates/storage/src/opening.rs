@@ -142,7 +142,7 @@ impl Opening {
             complete: false,
         })?;
         self.disk.sync_dir(&self.dir).map_err(io())?;
-        self.sync_parents().map_err(io())?;
+        access::sync_parents(&*self.disk, &self.dir).map_err(io())?;
         for part in ["wal", "data"] {
             let part = self.dir.join(part);
             self.disk.create_dir_all(&part).map_err(io())?;
@@ -152,15 +152,6 @@ impl Opening {
             self.disk.sync_dir(&part).map_err(io())?;
         }
         Ok(control)
-    }
-
-    /// Makes the names of the directory and its ancestors durable, since they may just have been
-    /// created. Skips directories that we may not read: we did not create them.
-    fn sync_parents(&self) -> io::Result<()> {
-        self.dir.ancestors().skip(1).try_for_each(|above| match self.disk.sync_dir(above) {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
-            synced => synced,
-        })
     }
 
     /// Refuses a buffer pool that cannot hold a row that must be restored. It was changed with a

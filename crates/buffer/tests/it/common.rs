@@ -140,6 +140,7 @@ pub const PARTITIONS: u16 = 4;
 
 pub fn files(disk: &MemDisk) -> Files {
     disk.create_dir_all(Path::new("/data")).unwrap();
+    disk.sync_dir(Path::new("/")).unwrap();
     Files::open(disk, Path::new("/data"), PARTITIONS).unwrap()
 }
 
@@ -158,6 +159,7 @@ pub fn pool_on(disk: &MemDisk, frames: u32, replacement: ReplacementKind) -> Fix
 /// Like [`pool_on`], with a second level of this many slots in `/ssd` on the same disk.
 pub fn pool_with_second_level(disk: &MemDisk, frames: u32, slots: u64) -> Fixture {
     disk.create_dir_all(Path::new("/ssd")).unwrap();
+    disk.sync_dir(Path::new("/")).unwrap();
     let second = second_level(disk, Path::new("/ssd"), slots).unwrap();
     let io_pool = Arc::new(IoPool::new(2, "test-io").unwrap());
     Fixture { disk: disk.clone(), ..pool_of(files(disk), io_pool, unhurried(frames), Some(second)) }

@@ -46,7 +46,7 @@ impl Drop for LogPin<'_> {
     }
 }
 
-/// Creates the target directory of a backup or a restore.
+/// Creates the target directory of a backup or a restore, with a durable name.
 pub(crate) fn new_target(disk: &dyn Disk, target: &Path) -> Result<(), BackupError> {
     let shown = target.display();
     let io = || BackupError::io(format!("cannot use {shown}"));
@@ -58,10 +58,7 @@ pub(crate) fn new_target(disk: &dyn Disk, target: &Path) -> Result<(), BackupErr
         access::refuse_shared(disk, target)?;
     }
     disk.create_dir_all(target).map_err(BackupError::io(format!("cannot create {shown}")))?;
-    if let Some(parent) = target.parent() {
-        disk.sync_dir(parent).map_err(io())?;
-    }
-    Ok(())
+    access::sync_parents(disk, target).map_err(io())
 }
 
 /// The source of a copy.

@@ -76,7 +76,7 @@ impl Segments {
     ) -> io::Result<Self> {
         let end = tail.end;
         disk.create_dir_all(&dir)?;
-        if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        if let Some(parent) = dir.parent() {
             disk.sync_dir(parent)?;
         }
         segment::remove_unfinished(&*disk, &dir)?;

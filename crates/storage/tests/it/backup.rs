@@ -224,6 +224,28 @@ fn checkpoints_keep_the_log_that_a_backup_needs() {
     world.node.shutdown();
 }
 
+/// All new directories on the way to a backup, and to a restored database, have durable names.
+#[test]
+fn targets_in_new_directories_survive_a_crash() {
+    let disk = MemDisk::new();
+    let (world, rows, _open) = filled(&disk, 100);
+    let (copy, dir) = (Path::new("new/backups/copy"), Path::new("new/data/dir"));
+    world.node.backup(copy, "test", &mut continue_always).unwrap();
+    world.node.shutdown();
+    for seed in 0..20 {
+        backup::verify(arc(&disk.crash(seed)), copy, &mut continue_always).unwrap();
+    }
+    backup::restore(arc(&disk), copy, dir, &mut continue_always).unwrap();
+    for seed in 0..20 {
+        let mut node = Node::open(arc(&disk.crash(seed)), dir, config(PARTITIONS, FRAMES)).unwrap();
+        let stores = node.take_stores();
+        let mut found = World { node, stores, retries: 0 };
+        assert!(found.stores[0].has_tree(TREE), "seed {seed}: the database is a new one");
+        assert!(as_model(found.all(0, TREE, false)) == rows, "seed {seed}");
+        found.node.shutdown();
+    }
+}
+
 #[test]
 fn backups_are_exclusive_and_cancellable() {
     let disk = MemDisk::new();

@@ -12,8 +12,8 @@
 //!    sector since its last sync is possible, and so is every length of the file. A sector whose
 //!    content was lost but whose length survived reads as its previous content or as zeros.
 //! 3. Names created, removed or renamed since their directory's last sync survive as a prefix, in
-//!    order, separately for each directory: the journal of a file system. Directories themselves
-//!    survive at once.
+//!    order, separately for each directory: the journal of a file system. That includes the names
+//!    of directories: if one is lost, so is everything in it.
 //! 4. The same calls in the same order with the same seeds give the same disk.
 //! 5. After the operations granted by [`MemDisk::fail_after`], every operation that changes the
 //!    disk fails and changes nothing.
@@ -268,7 +268,7 @@ impl Disk for MemDisk {
             return Err(error(io::ErrorKind::AlreadyExists, "create directory", path));
         }
         self.shared.admit_name(injected.as_ref(), "create directory", path)?;
-        names.dirs.extend(path.ancestors().map(Path::to_owned));
+        names.create_dirs(path);
         Ok(())
     }
 

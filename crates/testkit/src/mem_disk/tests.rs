@@ -103,6 +103,23 @@ fn unsynced_names_survive_as_a_prefix() {
     assert!((0..20).all(|seed| disk.crash(seed).list(Path::new("")).expect("listed") == ["g"]));
 }
 
+/// Invariant 3, for directories.
+#[test]
+fn unsynced_directory_is_lost_with_its_content() {
+    let [a, b, f] = ["a", "a/b", "a/b/f"].map(Path::new);
+    let disk = MemDisk::new();
+    disk.create_dir_all(b).expect("made");
+    disk.open(f, Open::Create).expect("created").sync_data().expect("synced");
+    disk.sync_dir(b).expect("synced");
+    let left = |seed| [a, b, f].map(|path| disk.crash(seed).exists(path).expect("looked"));
+    let seen = || (0..100).map(left).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>();
+    assert_eq!(seen(), [[false; 3], [true, false, false], [true; 3]]);
+    disk.sync_dir(a).expect("synced");
+    assert_eq!(seen(), [[false; 3], [true; 3]]);
+    disk.sync_dir(Path::new("")).expect("synced");
+    assert_eq!(seen(), [[true; 3]]);
+}
+
 #[test]
 fn crash_is_atomic_across_files() {
     // Invariant 7. A count is synced in one file before it is written to the other. The many files
@@ -446,6 +463,7 @@ fn delays_take_simulated_time() {
 fn a_zone_has_its_own_budget() {
     let disk = MemDisk::new();
     disk.create_dir_all(Path::new("d/wal")).expect("made");
+    ["d", ""].into_iter().for_each(|dir| disk.sync_dir(Path::new(dir)).expect("synced"));
     let [log, page, other] = ["d/wal/1", "d/p", "d/q"].map(|name| {
         let file = disk.open(Path::new(name), Open::Create).expect("created");
         file.write_all_at(&[1; 512], 0).expect("written");

@@ -17,7 +17,7 @@ use crate::wal::{LOG_START, Wal, WalConfig, WalError};
 
 fn file_of(disk: &MemDisk, at: u64) -> (Arc<dyn File>, u64) {
     let size = small().segment_size;
-    let path: PathBuf = Path::new("/data/wal").join(format!("{:016x}.wal", at - at % size));
+    let path: PathBuf = Path::new("wal").join(format!("{:016x}.wal", at - at % size));
     (disk.open(&path, Open::Existing).unwrap(), BLOCK + at % size)
 }
 
@@ -37,7 +37,7 @@ fn unmark(disk: &MemDisk, end: Lsn) {
 /// Makes the next sync fail; the seed decides what it leaves of the data.
 fn fail_a_sync(disk: &MemDisk, seed: u64) {
     let zone =
-        FaultZone::under(Role::Log, "log", "/data/wal").fault(Fault::FailedSync, When::After(0), 1);
+        FaultZone::under(Role::Log, "log", "wal").fault(Fault::FailedSync, When::After(0), 1);
     disk.set_faults(Some(Arc::new(FaultPlan::new(seed, Duration::ZERO, vec![zone]))));
 }
 

@@ -21,7 +21,7 @@ use super::{Wal, WalConfig, WalError, WalReader};
 /// A log so small that the ring wraps and segments end all the time.
 fn small() -> WalConfig {
     WalConfig {
-        dir: PathBuf::from("/data/wal"),
+        dir: PathBuf::from("wal"),
         segment_size: 8192,
         buffer_size: 4096,
         ..WalConfig::default()

@@ -11,7 +11,7 @@ use super::{open, payload, read, small};
 use crate::wal::{Wal, WalConfig, WalError, WalReader};
 
 fn names(disk: &MemDisk) -> Vec<String> {
-    disk.list(Path::new("/data/wal")).unwrap()
+    disk.list(Path::new("wal")).unwrap()
 }
 
 /// Appends the records and makes them durable; returns their ends.
@@ -108,7 +108,7 @@ fn segment_before_a_gap_is_removed() {
     let wal = open(&disk, Lsn(0));
     let ends = fill(&wal, 0..200);
     wal.shutdown();
-    disk.remove(&Path::new("/data/wal").join(format!("{:016x}.wal", 8192))).unwrap();
+    disk.remove(&Path::new("wal").join(format!("{:016x}.wal", 8192))).unwrap();
     let from = *ends.iter().find(|end| end.0 > 2 * 8192).unwrap();
     let (records, end) = read(&disk, from).unwrap();
     assert_eq!(end, *ends.last().unwrap());
@@ -143,8 +143,8 @@ fn missing_and_foreign_segments_are_refused() {
     assert!(Wal::open(Arc::new(disk.clone()), small(), Lsn(1 << 30)).is_err());
     assert!(matches!(read(&disk, Lsn(1 << 30)), Err(WalError::Corrupt { .. })));
 
-    let second = Path::new("/data/wal").join(format!("{:016x}.wal", 8192));
-    let aside = Path::new("/data/aside");
+    let second = Path::new("wal").join(format!("{:016x}.wal", 8192));
+    let aside = Path::new("aside");
     disk.rename(&second, aside).unwrap();
     let error = read(&disk, Lsn(0)).unwrap_err();
     assert!(
