@@ -222,6 +222,26 @@ impl Opening {
     }
 }
 
+/// Checks, after the log was read to its end, that it is not shorter than the control file and the
+/// double-write file prove. `files` opens the latter, and may create files: it is called after the
+/// first check. Returns the files, and the LSN up to which the log is known to have been durable.
+pub(crate) fn prove_end(
+    reader: &mut WalReader,
+    state: &State,
+    files: impl FnOnce() -> Result<Arc<Files>, OpenError>,
+) -> Result<(Arc<Files>, Lsn), OpenError> {
+    let proof = format!("the control file says that it was on the disk up to {}", state.durable);
+    reader.must_reach(state.durable, &proof)?;
+    let files = files()?;
+    let newest = files.newest_copy()?;
+    let proof = format!(
+        "data/double-write.data has a page with changes up to {newest}, written after the log"
+    );
+    reader.must_reach(newest, &proof)?;
+    let durable = reader.durable().max(state.durable).max(newest);
+    Ok((files, durable))
+}
+
 /// Creates page 0 and the directory tree of a partition in a new directory.
 fn init_partition(core: &Core) -> Result<(), Blocked> {
     let mut mini = Mini::new(core, Need::new(Urgency::Refusable));
@@ -275,17 +295,9 @@ impl Locked {
         let (opening, state) = (&self.opening, self.control.state());
         let mut reader = opening.read_log(state.scan_from)?;
         let analysis = Analysis::run(&mut reader, state.partitions)?;
-        let proof =
-            format!("the control file says that it was on the disk up to {}", state.durable);
-        reader.must_reach(state.durable, &proof)?;
         let io = opening.io()?;
-        let files = opening.files(state.partitions, io.clone())?;
-        let newest = files.newest_copy()?;
-        let proof = format!(
-            "data/double-write.data has a page with changes up to {newest}, written after the log"
-        );
-        reader.must_reach(newest, &proof)?;
-        let durable = reader.durable().max(state.durable).max(newest);
+        let files = || opening.files(state.partitions, io.clone());
+        let (files, durable) = prove_end(&mut reader, &state, files)?;
         opening.can_undo(&analysis)?;
         Ok(Analyzed { analysis, durable, files, io, locked: self })
     }

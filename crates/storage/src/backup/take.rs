@@ -14,7 +14,8 @@ use super::{BLOCK, BackupError, BackupProgress, BackupReport, BackupStep, Meter}
 use crate::access;
 use crate::control::{Control, State};
 use crate::error::{OpenError, StorageError};
-use crate::wal::{Span, WalConfig, WalError, WalReader};
+use crate::opening::prove_end;
+use crate::wal::{Span, WalConfig, WalReader};
 
 /// The pin's value while no backup is running.
 pub(crate) const UNPINNED: u64 = u64::MAX;
@@ -173,7 +174,8 @@ impl Source<'_> {
 /// that the manifest names.
 ///
 /// # Errors
-/// [`OpenError::InUse`] as [`BackupError::Source`] if a server has the directory open.
+/// [`OpenError::InUse`] as [`BackupError::Source`] if a server has the directory open. If the log
+/// is damaged, nothing is changed, as at a start.
 pub fn take_offline(
     disk: Arc<dyn Disk>,
     dir: &Path,
@@ -205,17 +207,13 @@ pub fn take_offline(
             return Err(OpenError::Refused(format!("{} is missing", path.display())).into());
         }
     }
-    let files = Files::open(&*disk, &dir.join("data"), state.partitions)?;
-    files.restore_torn()?;
     let config = WalConfig { dir: dir.join("wal"), ..WalConfig::default() };
     let mut reader = WalReader::open(disk.clone(), &config, state.scan_from)?;
     while reader.next()?.is_some() {}
     let end = reader.position();
-    if end < state.redo {
-        let reason =
-            format!("it ends before {}, where the last checkpoint's redo starts", state.redo);
-        return Err(WalError::Corrupt { lsn: end, reason }.into());
-    }
+    let files = || Ok(Arc::new(Files::open(&*disk, &dir.join("data"), state.partitions)?));
+    let (files, _) = prove_end(&mut reader, &state, files)?;
+    files.restore_torn()?;
     new_target(&*disk, target)?;
     Source { disk: &disk, files: &files, log: reader.into_span(), state }.copy(
         target,

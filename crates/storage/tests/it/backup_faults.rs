@@ -12,7 +12,7 @@ use clearway_env::{Disk, Open};
 use clearway_storage::backup::{self, BackupError};
 use clearway_storage::{Node, OpenErrorKind, Trees, TxnLog, TxnMode};
 use clearway_testkit::{Intercept, Intercepted, MemDisk, Opened};
-use clearway_types::{SqlError, SqlState, TreeId};
+use clearway_types::{PageId, SqlError, SqlState, TreeId};
 
 const BLOCK: u64 = 1 << 20;
 const PAGE: u64 = 8192;
@@ -132,9 +132,8 @@ fn damaged_database_is_not_backed_up() {
     }
 }
 
-/// Invariant 1: a page beyond the log's end proves that the log has lost acknowledged data.
-#[test]
-fn page_newer_than_the_log_is_an_error() {
+/// Returns a directory whose pages, and their copies, have changes beyond the end of the log.
+fn with_lost_log() -> MemDisk {
     let disk = MemDisk::new();
     let (mut world, _, _open) = filled(&disk, 2000);
     world.node.checkpoint().unwrap();
@@ -144,7 +143,7 @@ fn page_newer_than_the_log_is_an_error() {
         let key = (i + 5000).to_be_bytes();
         world.run(0, |s| s.insert(&mut txn, TxnMode::Logged, TreeId(1), &key, &[7; 500])).unwrap();
     }
-    let after = disk.crash(1);
+    let after = disk.kill();
     for name in after.list(Path::new("db/wal")).unwrap() {
         let start = u64::from_str_radix(name.trim_end_matches(".wal"), 16).unwrap_or(u64::MAX);
         if start != u64::MAX && start + SEGMENT > end.0 {
@@ -153,9 +152,47 @@ fn page_newer_than_the_log_is_an_error() {
             file.write_all_at(&vec![0; (4096 + SEGMENT - from) as usize], from).unwrap();
         }
     }
-    let error = take_offline(&after, "db").unwrap_err();
-    assert!(error.to_string().contains("its LSN is beyond the end of the log"), "{error}");
     world.node.shutdown();
+    after
+}
+
+const COPIES: &str = "db/data/double-write.data";
+
+/// Invariant 1: a page beyond the log's end proves that the log has lost acknowledged data.
+#[test]
+fn page_newer_than_the_log_is_an_error() {
+    let disk = with_lost_log();
+    disk.open(Path::new(COPIES), Open::Existing).unwrap().write_all_at(&[0; 512], 0).unwrap();
+    let error = take_offline(&disk, "db").unwrap_err();
+    assert!(error.to_string().contains("its LSN is beyond the end of the log"), "{error}");
+}
+
+/// Invariant 3: what a start refuses is not backed up either, and nothing is repaired before that
+/// is known.
+#[test]
+fn offline_backup_needs_the_log_that_a_copy_proves() {
+    let disk = with_lost_log();
+    let mut first = [0; 8];
+    let copies = disk.open(Path::new(COPIES), Open::Existing).unwrap();
+    copies.read_exact_at(&mut first, 16).unwrap();
+    let id = PageId::from_u64(u64::from_le_bytes(first));
+    let path = Path::new("db/data").join(format!("p{:04}.data", id.partition().0));
+    let file = disk.open(&path, Open::Existing).unwrap();
+    flip(&disk, &path, u64::from(id.no()) * PAGE + 100);
+    let read = || {
+        let mut bytes = vec![0; file.len().unwrap() as usize];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        bytes
+    };
+    let torn = read();
+    let opened = World::open(&disk.copy(), PARTITIONS, FRAMES).map(drop).unwrap_err();
+    let error = take_offline(&disk, "db").unwrap_err();
+    for (kind, text) in [(opened.kind(), opened.to_string()), (error.kind(), error.to_string())] {
+        assert_eq!(kind, OpenErrorKind::Damaged, "{text}");
+        assert!(text.contains("double-write.data has a page with changes up to"), "{text}");
+    }
+    assert!(read() == torn, "a page was repaired");
+    assert!(!disk.exists(Path::new("copy")).unwrap());
 }
 
 /// A disk with little space below one directory.
