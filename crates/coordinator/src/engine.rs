@@ -178,8 +178,9 @@ impl Engine {
         let spill = SpillFile::new(disk, dir, limit, slot);
         let mut stores = node.take_stores();
         let catalog = bootstrap::load_catalog(&node, &mut stores)?;
-        bootstrap::drop_orphans(&node, &mut stores, &catalog)?;
+        // Before orphans are dropped: one that cannot be freed is hidden, and keeps its id.
         let highest_tree = stores.iter().flat_map(|s| s.trees()).map(|t| t.0).max().unwrap_or(0);
+        bootstrap::drop_orphans(&node, &mut stores, &catalog)?;
         let highest_table = catalog.tables.values().map(|t| t.id.0).max().unwrap_or(0);
         let next_id = highest_tree.max(highest_table).max(FIRST_USER_ID) + 1;
         let (snapshots, catalog) = (Arc::<Snapshots>::default(), Arc::new(catalog));

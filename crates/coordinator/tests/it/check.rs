@@ -307,6 +307,35 @@ fn malformed_catalog_is_reported() {
     assert_eq!((report.tables, report.storage.damage), (1, 1));
 }
 
+/// A tree that a start cannot free keeps its id, and new tables get other ones.
+#[test]
+fn damaged_trees_without_a_table_block_nothing() {
+    let (disk, table) = filled();
+    let mut vandal = Vandal::enter(&disk);
+    let trees = vandal.stores.iter().flat_map(|s| s.trees());
+    let highest = trees.max().unwrap().0.max(table.id.0);
+    for tree in (1..=6).map(|more| TreeId(highest + more)) {
+        vandal.run(0, |store| store.create_tree(tree));
+        (0..40_u32).for_each(|key| vandal.insert(0, tree, &key.to_be_bytes(), &[7; 1000]));
+    }
+    vandal.leave();
+    // Without the copies, the start cannot repair the pages.
+    let copies = disk.open("/data/data/double-write.data".as_ref(), Open::Existing).unwrap();
+    copies.write_all_at(&[0; 512], 0).unwrap();
+    for (partition, no, page) in pages(&disk) {
+        if page.windows(900).any(|bytes| bytes == [7; 900]) {
+            let path = format!("/data/data/p{partition:04}.data");
+            disk.flip_bits(path.as_ref(), no * 8192 + 100..(no + 1) * 8192, 1, no).unwrap();
+        }
+    }
+    let engine = open(&disk, PARTITIONS, 1);
+    let mut worker = Worker::new(&engine, 0);
+    let bank = Bank::create(&mut worker, 10, 100);
+    assert_eq!(bank.total(&mut worker), 1000);
+    worker.close();
+    engine.shutdown().unwrap();
+}
+
 /// Returns the pages of all partitions.
 fn pages(disk: &MemDisk) -> Vec<(u16, u64, Vec<u8>)> {
     let mut pages = Vec::new();
