@@ -217,7 +217,7 @@ async fn commit_everywhere(core: &Core) -> SqlResult<Lsn> {
         return Ok(Lsn(0));
     }
     if !undone
-        && core.txn().overlay.is_some()
+        && has_ddl(core)
         && let Err(f) = announce_ddl(core).await
     {
         undo(core).await?;
@@ -250,12 +250,21 @@ async fn commit_everywhere(core: &Core) -> SqlResult<Lsn> {
     }
 }
 
+/// Returns true if the transaction changes the catalog, or has trees of an undone change of it.
+fn has_ddl(core: &Core) -> bool {
+    let txn = core.txn();
+    txn.overlay.is_some() || !txn.created.is_empty()
+}
+
 /// Appends the commit record, and publishes the catalog that it makes valid.
 fn log_commit(core: &Core, txn: &mut Txn) -> Lsn {
     let lsn = core.engine().commit(txn.protocol.id());
     if let Some(catalog) = &txn.overlay {
         core.engine().publish(catalog.clone(), lsn);
-        core.engine().past().leave(std::mem::take(&mut txn.drops), lsn);
+    }
+    let drops = std::mem::take(&mut txn.drops);
+    if !drops.is_empty() {
+        core.engine().past().leave(drops, lsn);
     }
     lsn
 }
@@ -299,6 +308,8 @@ async fn announce_ddl(core: &Core) -> Result<(), Failure> {
         drops.extend(txn.created.iter().filter(|t| !kept.contains(t)).copied().collect::<Vec<_>>());
         drops.sort_unstable();
         drops.dedup();
+        // The commit is logged, and the trees are dropped after it, even if all else is undone.
+        txn.protocol.write(!drops.is_empty());
         txn.drops = drops;
         std::mem::take(&mut txn.changed)
     };

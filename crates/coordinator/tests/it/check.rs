@@ -8,7 +8,7 @@ use clearway_env::{Disk, Open};
 use clearway_ir::{Distribution, Statement, TableDef};
 use clearway_storage::{Blocked, Node, NodeConfig, Store, Trees};
 use clearway_testkit::MemDisk;
-use clearway_types::{RowView, TreeId};
+use clearway_types::{RowView, SqlState, TreeId};
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
 use std::sync::Arc;
@@ -305,6 +305,39 @@ fn malformed_catalog_is_reported() {
             .all(|line| line.starts_with("note: ") && line.contains("belongs to no table"))
     );
     assert_eq!((report.tables, report.storage.damage), (1, 1));
+}
+
+/// The trees of DDL that ROLLBACK TO has undone are dropped at COMMIT, not only by the next start.
+#[test]
+fn trees_undone_by_rollback_to_are_dropped() {
+    let disk = MemDisk::new();
+    let engine = open(&disk, PARTITIONS, 1);
+    let mut worker = Worker::new(&engine, 0);
+    Bank::create(&mut worker, 10, 100);
+    worker.begin();
+    worker.savepoint("s");
+    Bank::create_without_key(&mut worker, "undone", 10, 7);
+    worker.rollback_to("s");
+    worker.commit().unwrap();
+    // A statement that fails has changed nothing, but has created its trees.
+    let index = Statement::CreateIndex {
+        table: "accounts".into(),
+        name: "duplicates".into(),
+        columns: vec![1],
+        unique: true,
+        if_not_exists: false,
+        concurrently: false,
+    };
+    worker.begin();
+    worker.savepoint("s");
+    let duplicate = worker.run(&plan(index)).unwrap_err();
+    assert_eq!(duplicate.state(), SqlState::UNIQUE_VIOLATION);
+    worker.rollback_to("s");
+    worker.commit().unwrap();
+    worker.close();
+    engine.shutdown().unwrap();
+    drop(engine);
+    assert_eq!(findings(&checked(&disk)), Vec::<String>::new());
 }
 
 /// A tree that a start cannot free keeps its id, and new tables get other ones.
