@@ -344,6 +344,10 @@ impl PageIo for Files {
         }
         // Acquire: pairs with the Release store after an allocation.
         let have = named.allocated.load(Ordering::Acquire);
+        // Without `fallocate`, the file grows by zeros from its end on. After an open, redo may
+        // have changed pages beyond the end, which may be written back meanwhile. Later no page
+        // beyond the allocated ones exists.
+        let _no_writes = (have == 0).then(|| self.state());
         let need = id.no().saturating_add(1);
         // `kept` of the larger page count is the same as before the addition, or one more.
         let least = match space {

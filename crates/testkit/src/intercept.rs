@@ -37,6 +37,11 @@ pub trait Intercept: Send + Sync {
     fn set_len(&self, to: &Opened, len: u64) -> io::Result<()> {
         to.file.set_len(len)
     }
+
+    /// As [`File::allocate`].
+    fn allocate(&self, to: &Opened, offset: u64, len: u64) -> io::Result<()> {
+        to.file.allocate(offset, len)
+    }
 }
 
 /// The disk `D` with an [`Intercept`] in front of its files.
@@ -105,7 +110,7 @@ impl File for InterceptedFile {
         self.by.set_len(&self.opened, len)
     }
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.opened.file.allocate(offset, len)
+        self.by.allocate(&self.opened, offset, len)
     }
     fn len(&self) -> io::Result<u64> {
         self.opened.file.len()

@@ -1,11 +1,17 @@
 //! Disk space is allocated before a page is created, so that no write needs any.
 
-use clearway_buffer::{FileSpace, MissingPage, PAGE_SIZE, PageError, PageIo, Pool, PoolConfig};
-use clearway_env::IoPool;
-use clearway_testkit::MemDisk;
-use std::sync::Arc;
+use clearway_buffer::{
+    FileSpace, Files, MissingPage, PAGE_SIZE, PageError, PageIo, Pool, PoolConfig, seal,
+};
+use clearway_env::{Disk, IoPool, Open};
+use clearway_testkit::{Intercept, Intercepted, MemDisk, Opened};
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
-use crate::common::{FakeWal, files, page};
+use crate::common::{FakeWal, PARTITIONS, files, page};
 
 /// Invariant 4 of `files`.
 #[test]
@@ -29,7 +35,7 @@ fn pages_with_space_can_be_written_on_a_full_disk() {
     disk.set_capacity(0);
     let mut bytes = [7; PAGE_SIZE];
     for no in 0..=pages {
-        clearway_buffer::seal(&mut bytes, page(1, no));
+        seal(&mut bytes, page(1, no));
         files.write(&[(page(1, no), &bytes)]).unwrap();
     }
     files.sync().unwrap();
@@ -76,4 +82,56 @@ fn page_creation_fails_without_space() {
         matches!(&error, PageError::Io { page: Some(at), .. } if *at == far) && error.is_full(),
         "{error}"
     );
+}
+
+/// A file system without `fallocate`, where partition 1's file grows by zeros. Another thread
+/// writes a page after the growth has determined the file's end.
+#[derive(Default)]
+struct GrowsByZeros {
+    files: OnceLock<Arc<Files>>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+const WRITTEN: u32 = 5;
+
+fn written() -> [u8; PAGE_SIZE] {
+    let mut bytes = [7; PAGE_SIZE];
+    seal(&mut bytes, page(1, WRITTEN));
+    bytes
+}
+
+impl Intercept for GrowsByZeros {
+    fn allocate(&self, to: &Opened, offset: u64, len: u64) -> io::Result<()> {
+        if !to.path.ends_with("p0001.data") {
+            return Ok(());
+        }
+        let end = to.file.len()?;
+        let (done, ended) = mpsc::channel();
+        let files = self.files.get().expect("open").clone();
+        let writer = thread::spawn(move || {
+            files.write(&[(page(1, WRITTEN), &written())]).expect("a sound disk");
+            _ = done.send(());
+        });
+        // If the write need not wait, it ends soon. Otherwise it cannot end before we do.
+        let _may_wait = ended.recv_timeout(Duration::from_millis(300));
+        to.file.write_all_at(&vec![0; (offset + len - end) as usize], end)?;
+        *self.writer.lock().expect("no panic") = Some(writer);
+        Ok(())
+    }
+}
+
+/// At a start redo may have changed pages beyond the end of a file, which write-back writes.
+#[test]
+fn growth_by_zeros_keeps_written_pages() {
+    let (disk, grows) = (MemDisk::new(), Arc::new(GrowsByZeros::default()));
+    drop(files(&disk));
+    let over = Intercepted::new(disk.clone(), grows.clone());
+    let files = Arc::new(Files::open(&over, Path::new("/data"), PARTITIONS).unwrap());
+    assert!(grows.files.set(files.clone()).is_ok());
+    files.make_space(page(1, 9), FileSpace::WithReserve).unwrap();
+    grows.writer.lock().unwrap().take().expect("the file has grown").join().unwrap();
+    let mut found = [0; PAGE_SIZE];
+    let file = disk.open(Path::new("/data/p0001.data"), Open::Existing).unwrap();
+    file.read_exact_at(&mut found, u64::from(WRITTEN) * PAGE_SIZE as u64).unwrap();
+    assert!(found == written(), "zeros were written over the page");
 }
