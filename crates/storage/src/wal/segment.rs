@@ -137,7 +137,7 @@ pub(super) fn find(disk: &dyn Disk, dir: &Path, default_size: u64) -> io::Result
     Ok(Found { starts, size: size.unwrap_or(default_size) })
 }
 
-/// Removes an unfinished segment that a crash left.
+/// Removes an unfinished segment that a crash or an error left.
 pub(super) fn remove_unfinished(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
     let path = dir.join(UNFINISHED);
     if disk.exists(&path)? { disk.remove(&path) } else { Ok(()) }
@@ -153,8 +153,10 @@ pub(super) fn make(
     abandon: &dyn Fn() -> bool,
 ) -> io::Result<()> {
     let unfinished = dir.join(UNFINISHED);
-    let file = disk.open(&unfinished, Open::OpenOrCreate)?;
-    file.set_len(0)?;
+    // An unfinished segment may be one whose recycling has failed after the rename. Then a crash
+    // may bring back its old name, so its header must not change.
+    remove_unfinished(disk, dir)?;
+    let file = disk.open(&unfinished, Open::Create)?;
     // All or nothing: half a segment must not use the space that others could use. (The zeros
     // written below make the blocks real: blocks that were only allocated slow down the first sync
     // after a write.)
@@ -276,6 +278,28 @@ impl Source {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use clearway_testkit::MemDisk;
+
+    /// The sync of a directory fails after a segment was renamed to be recycled, for lack of space.
+    /// The next segment is made later, and a crash may bring back the old name.
+    #[test]
+    fn segment_of_a_failed_recycling_is_not_reused() {
+        let (dir, size) = (Path::new("wal"), 2 * BLOCK);
+        for granted in 0..16 {
+            let disk = MemDisk::new();
+            disk.create_dir_all(dir).unwrap();
+            disk.sync_dir(Path::new("")).unwrap();
+            make(&disk, dir, 0, size, &|| false).unwrap();
+            disk.rename(&path(dir, 0), &dir.join(UNFINISHED)).unwrap();
+            disk.fail_after(granted);
+            let made = make(&disk, dir, size, size, &|| false).is_ok();
+            assert!(granted < 15 || made);
+            for seed in 0..16 {
+                let found = find(&disk.crash(seed), dir, size).map(|found| found.starts.len());
+                assert!(found.is_ok(), "{granted} operations, seed {seed}: {found:?}");
+            }
+        }
+    }
 
     /// Disks outlive releases: these bytes are format version 1.
     #[test]
