@@ -228,8 +228,8 @@ pub enum Func {
     PgTerminateBackend,
     /// current_setting(name [, missing_ok]).
     CurrentSetting,
-    /// pg_sleep(seconds): evaluates to the empty text immediately; the server recognises the call
-    /// and waits.
+    /// pg_sleep(seconds): fails, because an expression cannot wait; the server recognises the calls
+    /// in which it can wait, and replaces them.
     PgSleep,
     /// For key lookups: converts a numeric or float8 to the integer that equals it, or NULL if
     /// there is none.

@@ -102,7 +102,7 @@ impl Session {
         if let Statement::RollbackTo(name) = &run.plan.statement {
             self.end_portals_after(name);
         }
-        let Some(run) = self.drain(cx, run) else { return };
+        let Some(mut run) = self.drain(cx, run) else { return };
         match &run.plan.statement {
             Statement::Set { .. }
             | Statement::SetTransaction { session: true, .. }
@@ -136,7 +136,7 @@ impl Session {
                 self.start_copy_in(cx, run)
             }
             _ if terminate::first_call(&run.plan).is_some() => self.end_backends(cx, run),
-            _ => match sleep::duration(&run.plan, &run.env) {
+            _ => match sleep::duration(&mut run) {
                 None => self.start_in_engine(cx, run),
                 Some(Err(e)) => self.complete(cx, run, Err(e)),
                 Some(Ok(how_long)) => {

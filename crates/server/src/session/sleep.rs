@@ -1,24 +1,29 @@
 //! pg_sleep: the session waits for a deadline of its worker; no thread blocks.
 //!
 //! It sleeps in calls that are columns of a query without FROM, as often as the query computes
-//! them, before the query runs.
+//! them, before the query runs. Each call is then replaced by its value. Elsewhere the function
+//! fails, because an expression cannot wait.
 
+use super::run::Run;
 use clearway_ir::expr::Func;
 use clearway_ir::statement::{Finish, Query, Source};
 use clearway_ir::{Env, Expr, Plan, Statement};
 use clearway_types::{Datum, RowView, SqlResult};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The longest sleep.
 const LONGEST: Duration = Duration::from_hours(24 * 365);
 
-/// Returns how long a statement sleeps before it runs; `None` if it has no call.
-pub(super) fn duration(plan: &Plan, env: &Env) -> Option<SqlResult<Duration>> {
-    let Statement::Query(Query { source: Source::Rows(rows), finish, .. }) = &plan.statement else {
+/// Returns how long a statement sleeps before it runs, and replaces its calls; `None` if it has
+/// none.
+pub(super) fn duration(run: &mut Run) -> Option<SqlResult<Duration>> {
+    let Statement::Query(Query { source: Source::Rows(rows), finish, .. }) = &run.plan.statement
+    else {
         return None;
     };
     let projected = finish.iter().filter_map(projection).flatten();
-    rows.iter().flatten().chain(projected).any(is_call).then(|| total(rows, finish, env))
+    rows.iter().flatten().chain(projected).any(is_call).then(|| total(run))
 }
 
 fn is_call(e: &Expr) -> bool {
@@ -33,25 +38,35 @@ fn projection(step: &Finish) -> Option<&Vec<Expr>> {
     if let Finish::Project(exprs) = step { Some(exprs) } else { None }
 }
 
-/// Returns the sum of all calls.
-fn total(rows: &[Vec<Expr>], finish: &[Finish], env: &Env) -> SqlResult<Duration> {
-    let computed = computed(rows.len(), finish, env)?;
+/// Returns the sum of all calls, and replaces them.
+fn total(run: &mut Run) -> SqlResult<Duration> {
+    let mut plan = Plan::clone(&run.plan);
+    let Statement::Query(Query { source: Source::Rows(rows), finish, .. }) = &mut plan.statement
+    else {
+        return Ok(Duration::ZERO);
+    };
+    let computed = computed(rows.len(), finish, &run.env)?;
     let mut total = Duration::ZERO;
-    for row in &rows[..computed] {
-        total += of_calls(row, env)?;
+    for row in &mut rows[..computed] {
+        total += make_calls(row, &run.env)?;
     }
     // With WHERE or aggregates, the columns are in a later step. WHERE has no columns here.
     let mut is_empty = computed == 0;
-    for step in finish {
+    for step in finish.iter_mut().filter(|_| rows.len() == 1) {
         match step {
             Finish::Filter(e) if !has_columns(e) => {
-                is_empty |= !e.eval_bool(RowView::new(&[]), env)?;
+                let passes = e.eval_bool(RowView::new(&[]), &run.env)?;
+                *e = Expr::Literal(Datum::Bool(passes));
+                is_empty |= !passes;
             }
             Finish::Aggregate { keys, .. } => is_empty &= !keys.is_empty(),
-            Finish::Project(exprs) if !is_empty => total += of_calls(exprs, env)?,
+            Finish::Project(exprs) if !is_empty => total += make_calls(exprs, &run.env)?,
             _ => {}
         }
     }
+    // It reads no table, and must not be planned again: the calls have been made.
+    plan.catalog = None;
+    run.plan = Arc::new(plan);
     Ok(total.min(LONGEST))
 }
 
@@ -72,14 +87,15 @@ fn computed(rows: usize, finish: &[Finish], env: &Env) -> SqlResult<usize> {
     })
 }
 
-fn of_calls(exprs: &[Expr], env: &Env) -> SqlResult<Duration> {
+/// Returns the sum of the calls among these columns, and replaces them by their values.
+fn make_calls(exprs: &mut [Expr], env: &Env) -> SqlResult<Duration> {
     let mut total = Duration::ZERO;
-    for e in exprs.iter().filter(|e| is_call(e)) {
-        if let Expr::Func(_, args) = e {
-            for seconds in args {
-                total += length(&seconds.eval_const(env)?);
-            }
-        }
+    for e in exprs.iter_mut().filter(|e| is_call(e)) {
+        let Expr::Func(_, args) = e else { continue };
+        let Some(seconds) = args.first() else { continue };
+        let seconds = seconds.eval_const(env)?;
+        total += length(&seconds);
+        *e = Expr::Literal(if seconds.is_null() { Datum::Null } else { Datum::from("") });
     }
     Ok(total)
 }

@@ -159,4 +159,19 @@ fn sleep_lasts_for_the_calls_that_are_made() {
         assert!(messages.iter().all(|m| m.tag != 'E'), "{sql}: {}", messages[0].primary());
         assert!(began.elapsed() >= Duration::from_millis(at_least_ms), "{sql}");
     }
+    // An expression cannot wait.
+    c.query("create table t (a int primary key); insert into t values (1)");
+    for sql in [
+        "select pg_sleep(0.01) from t",
+        "select a from t where pg_sleep(0.01) is not null",
+        "select pg_sleep(0.01) from generate_series(1, 2) i",
+        "select pg_sleep(0.01) is null",
+        "select 1 where pg_sleep(0.01) is not null",
+        "select pg_sleep(count(*)) from t",
+        "update t set a = 2 where pg_sleep(a) is not null",
+        "insert into t values (3) returning pg_sleep(0.01)",
+    ] {
+        assert_eq!(c.column(sql), ["0A000"], "{sql}");
+    }
+    assert_eq!(c.column("select a from t"), ["1"]);
 }
