@@ -54,7 +54,8 @@ pub struct EngineConfig {
     /// Bytes of log after which a checkpoint is taken even before its time. Default: 1 GiB.
     pub checkpoint_log: u64,
     /// A commit that did not wait (`synchronous_commit = off`) becomes durable after about this
-    /// time at most. Default: 200 ms, like PostgreSQL's `wal_writer_delay`.
+    /// time at most, or after the checkpoint that is being taken. Default: 200 ms, like
+    /// PostgreSQL's `wal_writer_delay`.
     pub lazy_flush: Duration,
     /// Maximum number of messages that a worker handles while it holds a partition's baton.
     /// Default: 64.
