@@ -19,7 +19,7 @@ use std::time::Instant;
 const CANARY_SEEDS: u64 = 20_000;
 /// Histories with additions, and how many of these must share their rows. Up to 15 at each
 /// partition are not counted.
-const SEEDS_WITH_ADDITIONS: std::ops::Range<u64> = 40..70;
+const SEEDS_WITH_ADDITIONS: std::ops::Range<u64> = 40..240;
 const LEAST_SHARED: u64 = 24;
 /// One of this many seeds is run twice.
 const TWICE: usize = 20;

@@ -196,7 +196,6 @@ pub const BUGS_OF_ENGINE: &[Bug] = &[
     Bug::HiddenRow,
     Bug::EarlyDrop,
     Bug::UnsubtractedDelta,
-    Bug::UncheckedSpread,
     Bug::SharedIncrement,
     Bug::UnconvertedIncrement,
     Bug::PatchForAddition,
