@@ -44,6 +44,7 @@ pub(crate) async fn run(core: &Core, plan: &Plan, env: &Env) -> Result<Outcome, 
     if plan.catalog.is_some_and(|version| version != planned.version) {
         return Err(Stop::Replan);
     }
+    let version_of = |name: &str| planned.table(name).map(|table| table.version);
     core.txn().protocol.write(true);
     core.requester.replace(env.requester());
     everywhere(core, [HOME], |_| lock_table(core, CATALOG_TABLE)).await?;
@@ -56,7 +57,7 @@ pub(crate) async fn run(core: &Core, plan: &Plan, env: &Env) -> Result<Outcome, 
         }
         Statement::Truncate { names } => truncate(core, names).await,
         Statement::AddPrimaryKey { table, name, columns } => {
-            let table = as_planned(core, &planned, table)?;
+            let table = as_planned(core, table, version_of(table))?;
             add_primary_key(core, table, name.as_deref(), columns).await
         }
         Statement::AddCheck { table, check } => add_check(core, table, check, env).await,
@@ -68,7 +69,7 @@ pub(crate) async fn run(core: &Core, plan: &Plan, env: &Env) -> Result<Outcome, 
                 unique: *unique,
                 global_index: None,
             };
-            create_index(core, &planned, table, index, *if_not_exists).await
+            create_index(core, table, version_of(table), index, *if_not_exists).await
         }
         Statement::DropIndex { names, if_exists, skipped, .. } => {
             drop_indexes(core, names, *if_exists, skipped).await
@@ -218,10 +219,7 @@ async fn add_check(
     check: &CheckConstraint,
     env: &Env,
 ) -> Result<Outcome, Stop> {
-    let mut table = locked(core, &planned.name).await?;
-    if table.version != planned.version {
-        return Err(Stop::Replan);
-    }
+    let mut table = locked_as_planned(core, &planned.name, Some(planned.version)).await?;
     let condition = Box::new(check.condition.clone());
     let fails = Box::new(Expr::Literal(Datum::Bool(false)));
     let scan = Arc::new(Program::Scan {
@@ -327,8 +325,8 @@ fn no_nulls(table: &TableDef, row: clearway_types::RowView<'_>) -> SqlResult<()>
 
 async fn create_index(
     core: &Core,
-    planned: &Catalog,
     name: &str,
+    version: Option<u64>,
     mut index: IndexDef,
     if_not_exists: bool,
 ) -> Result<Outcome, Stop> {
@@ -340,9 +338,7 @@ async fn create_index(
         }
         return Err(exists(&index.name).into());
     }
-    let planned = as_planned(core, planned, name)?;
-    lock(core, planned.id).await?;
-    let mut table = (*planned).clone();
+    let mut table = locked_as_planned(core, name, version).await?;
     index.tree = TreeId(core.engine().next_id());
     if index.unique && needs_global_index(core, &table, &index.columns) {
         index.global_index = Some(TreeId(core.engine().next_id()));
@@ -491,14 +487,22 @@ fn defined(core: &Core, name: &str) -> SqlResult<Arc<TableDef>> {
     })
 }
 
-/// Returns a table's definition if it is still the planned one. Otherwise the statement, which has
-/// changed nothing, must be planned again.
-fn as_planned(core: &Core, planned: &Catalog, name: &str) -> Result<Arc<TableDef>, Stop> {
+/// Returns a table's definition if it still has the planned version. Otherwise the statement, which
+/// has changed nothing, must be planned again.
+fn as_planned(core: &Core, name: &str, version: Option<u64>) -> Result<Arc<TableDef>, Stop> {
     let table = defined(core, name)?;
-    match planned.table(name) {
-        Some(old) if old.version == table.version => Ok(table),
-        _ => Err(Stop::Replan),
-    }
+    if version == Some(table.version) { Ok(table) } else { Err(Stop::Replan) }
+}
+
+/// Like [`locked`], if the definition still has the planned version.
+async fn locked_as_planned(
+    core: &Core,
+    name: &str,
+    version: Option<u64>,
+) -> Result<TableDef, Stop> {
+    let table = as_planned(core, name, version)?;
+    lock(core, table.id).await?;
+    Ok((*table).clone())
 }
 
 async fn lock(core: &Core, table: TableId) -> Result<(), Stop> {
