@@ -46,7 +46,8 @@ pub(crate) struct Lines {
     ended: bool,
 }
 
-fn bad(message: impl Into<String>) -> SqlError {
+/// Returns 22P04: the data is not in COPY's format.
+pub(crate) fn bad(message: impl Into<String>) -> SqlError {
     SqlError::new(SqlState::BAD_COPY_FORMAT, message)
 }
 

@@ -6,7 +6,7 @@
 //!
 //! Source: PostgreSQL's documentation of COPY, "File Formats".
 
-use crate::copy_lines::Lines;
+use crate::copy_lines::{Lines, bad};
 use crate::frontend::utf8;
 use crate::row::plain_i64;
 use clearway_ir::Zone;
@@ -36,10 +36,6 @@ fn shown(bytes: &[u8]) -> String {
     } else {
         format!("{}...", &text[..text.floor_char_boundary(SHOWN)])
     }
-}
-
-fn bad(message: impl Into<String>) -> SqlError {
-    SqlError::new(SqlState::BAD_COPY_FORMAT, message)
 }
 
 /// A field's value, `None` for NULL; and the rest of the line if a delimiter followed.
