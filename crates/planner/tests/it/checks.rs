@@ -48,22 +48,22 @@ fn default_names_are_unused_by_constraints_of_all_tables() {
 #[test]
 fn stored_expressions_can_be_read_again() {
     let mut deepest = 0;
-    for (before, open, middle, close, after) in [
-        ("", "", "v > 0", " and v > 0", ""),
-        ("", "", "v", " + 1", " > 0"),
-        ("", "- (", "v", " + 1)", " > 0"),
-        ("", "abs(", "v", ")", " > 0"),
-        ("", "coalesce(", "v", ", 1)", " > 0"),
-        ("", "v in (1, v, case when ", "v > 0", " then 2 end)", ""),
-        ("", "case v when 1 then 2 else ", "v", " end", " > 0"),
-        ("", "case case ", "v", " when 1 then 2 end when 2 then v end", " > 0"),
-        ("", "case when ", "v > 0", " then true end", ""),
-        ("", "not (", "v > 0", ") is null", ""),
-        ("", "", "v", "::int8::int4", " > 0"),
-        ("", "'x' || ", "v", "", " like 'x'"),
+    for (open, middle, close, after) in [
+        ("", "v > 0", " and v > 0", ""),
+        ("", "v", " + 1", " > 0"),
+        ("- (", "v", " + 1)", " > 0"),
+        ("abs(", "v", ")", " > 0"),
+        ("coalesce(", "v", ", 1)", " > 0"),
+        ("v in (1, v, case when ", "v > 0", " then 2 end)", ""),
+        ("case v when 1 then 2 else ", "v", " end", " > 0"),
+        ("case case ", "v", " when 1 then 2 end when 2 then v end", " > 0"),
+        ("case when ", "v > 0", " then true end", ""),
+        ("not (", "v > 0", ") is null", ""),
+        ("", "v", "::int8::int4", " > 0"),
+        ("'x' || ", "v", "", " like 'x'"),
     ] {
         for n in 1..80 {
-            let condition = format!("{before}{}{middle}{}{after}", open.repeat(n), close.repeat(n));
+            let condition = format!("{}{middle}{}{after}", open.repeat(n), close.repeat(n));
             let sql = format!("create table t (v int check ({condition}))");
             match plan_in(&Catalog::default(), &sql) {
                 Ok(plan) => {
