@@ -132,18 +132,24 @@ fn damaged_database_is_not_backed_up() {
     }
 }
 
-/// Returns a directory whose pages, and their copies, have changes beyond the end of the log.
+/// Returns a directory whose pages, and their copies, have changes beyond the end of the log. It is
+/// taken after a checkpoint, when no thread writes pages, and has the control file from before.
 fn with_lost_log() -> MemDisk {
     let disk = MemDisk::new();
     let (mut world, _, _open) = filled(&disk, 2000);
     world.node.checkpoint().unwrap();
     let end = world.node.wal().durable();
+    let control = Path::new("db/control");
+    let mut state = vec![0; len(&disk, control) as usize];
+    disk.open(control, Open::Existing).unwrap().read_exact_at(&mut state, 0).unwrap();
     let mut txn = TxnLog::new(world.node.alloc_txn_id());
     for i in 0..2000_u32 {
         let key = (i + 5000).to_be_bytes();
         world.run(0, |s| s.insert(&mut txn, TxnMode::Logged, TreeId(1), &key, &[7; 500])).unwrap();
     }
+    world.node.checkpoint().unwrap();
     let after = disk.kill();
+    after.open(control, Open::Existing).unwrap().write_all_at(&state, 0).unwrap();
     for name in after.list(Path::new("db/wal")).unwrap() {
         let start = u64::from_str_radix(name.trim_end_matches(".wal"), 16).unwrap_or(u64::MAX);
         if start != u64::MAX && start + SEGMENT > end.0 {
