@@ -1,6 +1,7 @@
 //! The loads of the latch benchmark, and the rounds measured.
 
 use super::contender::{ENGINE, Kind, PARKING_LOT, SPINNING, STD, UNCOUNTED, kinds};
+use super::place::{APART, Place};
 use super::round::{Load, Round, Work};
 use crate::experiment::{Part, Task};
 use crate::number::median;
@@ -119,10 +120,14 @@ pub struct Figures {
     pub sleeps: f64,
     /// Share of the time that threads were runnable without a core.
     pub queued: f64,
+    /// The worse of the machine's states before and after the round.
+    pub place: Place,
+    /// Whether the cores were apart.
+    pub apart: bool,
 }
 
 impl Figures {
-    fn of(round: &Round) -> Self {
+    fn of(round: &Round, place: Place) -> Self {
         let taken: Vec<f64> = round.taken.iter().map(|n| *n as f64).collect();
         let (sum, squares) = (taken.iter().sum::<f64>(), taken.iter().map(|n| n * n).sum::<f64>());
         let most = taken.iter().copied().fold(0.0, f64::max);
@@ -139,6 +144,8 @@ impl Figures {
             switches: round.switches as f64 * 1e3 / sum,
             sleeps: round.switches as f64,
             queued: round.queued_ns as f64 / (round.elapsed_ns * taken.len() as f64),
+            place,
+            apart: false,
         }
     }
 }
@@ -149,12 +156,24 @@ impl Cell {
         median(&self.values(of))
     }
 
-    /// Returns all rounds. If every thread has a core, returns only undisturbed rounds, if there
-    /// are any.
+    /// Returns the throughput of the rounds whose cores were apart over that of the others. Returns
+    /// `None` unless several threads had rounds of both kinds.
+    pub fn apart_over_near(&self) -> Option<f64> {
+        let rate = |apart| {
+            let rounds = self.rounds.iter().filter(|f| f.apart == apart);
+            median(&rounds.map(|f| f.rate).collect::<Vec<f64>>())
+        };
+        if self.case.threads > 1 { Some(rate(true)? / rate(false)?) } else { None }
+    }
+
+    /// Returns the rounds with near cores and, if every thread has a core, without disturbance. If
+    /// there are none, returns all.
     pub fn values(&self, of: fn(&Figures) -> f64) -> Vec<f64> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let quiet = |f: &&Figures| self.case.threads <= cores && f.queued <= DISTURBED;
-        let mut values: Vec<f64> = self.rounds.iter().filter(quiet).map(of).collect();
+        let near = |f: &&Figures| self.case.threads == 1 || !f.apart;
+        let quiet = |f: &&Figures| self.case.threads > cores || f.queued <= DISTURBED;
+        let comparable = self.rounds.iter().filter(near).filter(quiet);
+        let mut values: Vec<f64> = comparable.map(of).collect();
         if values.is_empty() {
             values = self.rounds.iter().map(of).collect();
         }
@@ -171,11 +190,14 @@ pub fn measure(what: &'static str, task: &Task, per_ns: f64) -> Res<Vec<Cell>> {
         progress.step(&case.name());
         let mut rounds: Vec<Vec<Figures>> = latches.iter().map(|_| Vec::new()).collect();
         let (turns, load) = load(task, &case, latches.len() as u32, per_ns);
+        let mut before = Place::now(per_ns);
         for _ in 0..turns {
             for (latch, rounds) in latches.iter().zip(&mut rounds) {
                 let round = (latch.round)(&load)
                     .map_err(|why| format!("{}: {}: {why}", case.name(), latch.name))?;
-                rounds.push(Figures::of(&round));
+                let after = Place::now(per_ns);
+                rounds.push(Figures::of(&round, before.worse(after)));
+                before = after;
             }
         }
         cells.extend(latches.iter().zip(rounds).map(|(latch, rounds)| Cell {
@@ -184,7 +206,26 @@ pub fn measure(what: &'static str, task: &Task, per_ns: f64) -> Res<Vec<Cell>> {
             rounds,
         }));
     }
+    mark_apart(&mut cells);
     Ok(cells)
+}
+
+/// Returns the shortest time of a trip of a cache line, in nanoseconds; NaN if there is none.
+pub fn shortest_trip(cells: &[Cell]) -> f64 {
+    rounds(cells).map(|f| f.place.line_ns).fold(f64::NAN, f64::min)
+}
+
+/// Returns all rounds.
+pub fn rounds(cells: &[Cell]) -> impl Iterator<Item = &Figures> {
+    cells.iter().flat_map(|cell| &cell.rounds)
+}
+
+/// Finds the rounds whose cores were further apart than those of others.
+fn mark_apart(cells: &mut [Cell]) {
+    let limit = APART * shortest_trip(cells);
+    for figures in cells.iter_mut().flat_map(|cell| &mut cell.rounds) {
+        figures.apart = figures.place.line_ns > limit;
+    }
 }
 
 /// Returns the turns of a case and the load of one round: `--seconds` are shared by the turns and
@@ -218,10 +259,42 @@ mod tests {
             queued_ns: 1000,
             switches: 1,
         };
-        let f = Figures::of(&round);
+        let f = Figures::of(&round, NEAR);
         assert_eq!((f.rate, f.wait_us, f.jain, f.cpu_ns), (2.0, 0.01, 0.8, 1000.0));
         assert_eq!((f.switches, f.sleeps, f.queued), (250.0, 1.0, 0.25));
         assert!((f.least - 1.0 / 3.0).abs() < 1e-9);
+    }
+
+    const NEAR: Place = Place { line_ns: 50.0, slowness: 1.0 };
+
+    #[test]
+    fn rounds_with_cores_apart_count_only_without_near_ones() {
+        let cell = |lines: [f64; 3]| {
+            let rounds = lines.map(|line_ns| Figures {
+                rate: line_ns,
+                queued: 0.0,
+                wait_us: 0.0,
+                jain: 1.0,
+                least: 1.0,
+                cpu_ns: 1.0,
+                switches: 0.0,
+                sleeps: 0.0,
+                place: Place { line_ns, ..NEAR },
+                apart: false,
+            });
+            let case = Case { section: SECTIONS[0], threads: 2 };
+            Cell { case, latch: "x", rounds: rounds.to_vec() }
+        };
+        let mut cells = [cell([50.0, 60.0, 300.0]), cell([300.0, 310.0, 330.0])];
+        mark_apart(&mut cells);
+        assert_eq!(shortest_trip(&cells), 50.0);
+        assert_eq!(cells[0].values(|f| f.rate), [50.0, 60.0]);
+        assert_eq!(cells[0].apart_over_near(), Some(300.0 / 50.0));
+        assert_eq!(cells[1].apart_over_near(), None);
+        assert_eq!(cells[1].values(|f| f.rate), [300.0, 310.0, 330.0]);
+        let mut one_core = [cell([f64::NAN; 3])];
+        mark_apart(&mut one_core);
+        assert_eq!(one_core[0].values(|f| f.jain), [1.0; 3]);
     }
 
     #[test]
@@ -235,6 +308,8 @@ mod tests {
             cpu_ns: 1.0,
             switches: 0.0,
             sleeps: 0.0,
+            place: NEAR,
+            apart: false,
         };
         let cell = |threads, rounds: Vec<Figures>| Cell {
             case: Case { section: SECTIONS[0], threads },

@@ -202,6 +202,7 @@ fn mean(ratios: impl Iterator<Item = Option<f64>>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::super::contender::UNCOUNTED;
+    use super::super::place::Place;
     use super::*;
 
     /// Returns the cells of a latch whose throughput drops by the factor `loss` with more than two
@@ -218,7 +219,9 @@ mod tests {
                     cpu_ns: 1e3 / rate,
                     switches: 0.0,
                     sleeps: 0.0,
-                    queued: 0.0
+                    queued: 0.0,
+                    place: Place { line_ns: 50.0, slowness: 1.0 },
+                    apart: false,
                 };
                 3
             ]

@@ -8,11 +8,13 @@ mod cases;
 mod contender;
 mod histogram;
 mod judge;
+mod place;
 mod round;
 pub mod server;
 mod waits;
 
 use crate::experiment::{Experiment, Part, Task};
+use crate::number::median;
 use crate::result::{Axis, Configuration, Findings, Point, Samples, Series};
 use crate::table::{self, Column, Table};
 use cases::{Case, Cell, Figures, SECTIONS, Section};
@@ -48,7 +50,7 @@ struct Measure {
 /// A rate of sleeps, shown as a count if there are few.
 const SLEEPS: &str = "sleeps per 1,000 acquisitions";
 
-const MEASURES: [Measure; 7] = [
+const MEASURES: [Measure; 9] = [
     Measure {
         name: "throughput",
         unit: "/us",
@@ -105,6 +107,22 @@ const MEASURES: [Measure; 7] = [
         drawn: false,
         of: |f| f.queued,
     },
+    Measure {
+        name: "cache line there and back",
+        unit: "ns",
+        digits: 0,
+        axis: Axis::log,
+        drawn: false,
+        of: |f| f.place.line_ns,
+    },
+    Measure {
+        name: "time of work against the start",
+        unit: "",
+        digits: 2,
+        axis: Axis::linear,
+        drawn: false,
+        of: |f| f.place.slowness,
+    },
 ];
 /// Indices of the [`MEASURES`] that have tables.
 const TABLED: [usize; 5] = [0, 1, 2, 4, 5];
@@ -123,7 +141,7 @@ fn run(task: &Task) -> Res<Findings> {
         configuration: configuration(task, &calibration, per_ns),
         samples: SECTIONS.iter().flat_map(|section| samples(&cells, section)).collect(),
         tables,
-        found: found(&measured),
+        found: found(&measured).into_iter().chain(places(&cells)).collect(),
         agreement: agreement(&measured),
         bars: if matches!(task.part, Part::Only(_)) { Vec::new() } else { measured.bars() },
         ..Findings::default()
@@ -143,7 +161,7 @@ fn configuration(task: &Task, calibration: &Calibration, per_ns: f64) -> Configu
         ("spins before a thread yields or sleeps", calibration.spin_limit.to_string()),
         (
             "rounds",
-            "latches in turn; if every thread has a core, 8 turns a repetition, without disturbed rounds".into(),
+            "latches in turn; if every thread has a core, 8 turns a repetition, without disturbed rounds; without rounds whose cores are apart".into(),
         ),
         ("run length", length),
         ("repetitions", task.repetitions().to_string()),
@@ -273,6 +291,27 @@ fn found(measured: &Measured) -> Vec<String> {
         "Throughput with more threads relative to two threads, mean over the sections: {}.",
         kept.join("; ")
     )]
+}
+
+/// Says in how many rounds the cores were apart, and what that changes.
+fn places(cells: &[Cell]) -> Option<String> {
+    let apart: Vec<f64> =
+        cases::rounds(cells).filter(|f| f.apart).map(|f| f.place.line_ns).collect();
+    let (all, shortest) = (cases::rounds(cells).count(), cases::shortest_trip(cells));
+    if apart.is_empty() {
+        return (!shortest.is_nan()).then(|| {
+            format!("A cache line went to the other core and back in {shortest:.0} ns or less than twice that, in all {all} rounds.")
+        });
+    }
+    let slow = median(&apart)?;
+    let ratios: Vec<f64> = cells.iter().filter_map(Cell::apart_over_near).collect();
+    let effect = median(&ratios).map_or_else(String::new, |ratio| {
+        format!(" In the {} cells with rounds of both kinds, throughput was then {ratio:.2} times as high (median).", ratios.len())
+    });
+    Some(format!(
+        "In {} of {all} rounds the cores were apart: a cache line went to the other core and back in {slow:.0} ns (median) instead of {shortest:.0} ns. The host moved this virtual machine, or threads moved between distant cores.{effect} Such rounds count only in cells that have no others.",
+        apart.len()
+    ))
 }
 
 fn agreement(measured: &Measured) -> Vec<String> {

@@ -31,6 +31,11 @@ impl Work {
         Self((ns * per_ns).round() as u64)
     }
 
+    /// Returns the work of this many multiplications.
+    pub fn steps(steps: u64) -> Self {
+        Self(steps)
+    }
+
     /// Does the work; `x` is its initial value.
     #[inline]
     pub fn run(self, mut x: u64) {
