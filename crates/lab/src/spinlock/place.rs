@@ -13,8 +13,12 @@ use std::time::{Duration, Instant};
 
 /// Trips of the line between two reads of the clock.
 const BATCH: u32 = 20;
-/// Length of a measurement, if both threads have a core.
-const LENGTH: Duration = Duration::from_micros(500);
+/// Batches of a measurement.
+const BATCHES: u32 = 100;
+/// The end of a measurement whose threads share a core, and hand it over with each trip.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// No line takes longer: the threads did share a core.
+const SHARED_NS: f64 = 10_000.0;
 /// Multiplications of one sample of the core's speed: about 10 us.
 const STEPS: u64 = 10_000;
 /// Cores are apart if a line takes more than this many times the shortest trip of the run.
@@ -23,8 +27,8 @@ pub const APART: f64 = 2.0;
 /// What the machine gives to a round.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// Time in which a cache line goes to another core and back, in nanoseconds; NaN if there is
-    /// only one core.
+    /// Time in which a cache line goes to another core and back, in nanoseconds; NaN if the
+    /// threads that measured it had only one core.
     pub line_ns: f64,
     /// Time of a core's work relative to its time when the run began.
     pub slowness: f64,
@@ -74,16 +78,16 @@ fn there_and_back() -> f64 {
         // The first trip waits until the other thread has started.
         trip();
         let (began, mut best) = (Instant::now(), f64::MAX);
-        loop {
+        for _ in 0..BATCHES {
             let batch = Instant::now();
             (0..BATCH).for_each(|_| trip());
             best = best.min(batch.elapsed().as_nanos() as f64 / f64::from(BATCH));
-            if began.elapsed() >= LENGTH {
+            if began.elapsed() >= PATIENCE {
                 break;
             }
         }
         stop.store(true, Ordering::Relaxed);
-        best
+        if best < SHARED_NS { best } else { f64::NAN }
     })
 }
 
