@@ -2,10 +2,12 @@
 //! --bench limits [-- --quick]`.
 //!
 //! Compares spin limits of [`ParkLatch`], among them the calibrated one and the time that this
-//! machine takes to yield a core and regain it, and the standard library's mutex. The contenders
-//! take turns, and the results are medians over the rounds.
+//! machine takes to yield a core and regain it, the engine's latch, which lockstat counts, and the
+//! standard library's mutex. The contenders take turns, and the results are medians over the
+//! rounds.
 
-use clearway_latch::{CachePadded, Latched, ParkLatch, calibrate, set_spin_limit};
+use clearway_latch::lockstat::Class;
+use clearway_latch::{CachePadded, Latch, Latched, ParkLatch, calibrate, set_spin_limit};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
@@ -27,6 +29,21 @@ trait Contender: Sync {
 impl Contender for Latched<(), ParkLatch> {
     fn new() -> Self {
         Self::new(())
+    }
+
+    #[inline]
+    fn with<R>(&self, section: impl FnOnce() -> R) -> R {
+        let _held = self.lock();
+        section()
+    }
+}
+
+/// The class of the counted latch.
+static CLASS: Class = Class::new("bench.limits");
+
+impl Contender for Latch<()> {
+    fn new() -> Self {
+        Self::new(&CLASS, ())
     }
 
     #[inline]
@@ -71,6 +88,9 @@ struct Load {
     outside: u64,
     length: Duration,
 }
+
+/// A round with one kind of latch.
+type Round = fn(&Load) -> (f64, f64);
 
 /// Returns the acquisitions per microsecond and the p99.9 wait in microseconds.
 fn round<C: Contender>(load: &Load) -> (f64, f64) {
@@ -136,29 +156,27 @@ fn main() {
     println!("{machine}");
     let spins = |ns: f64| (ns / machine.pause_ns.max(0.1)) as u32;
     let limits = LIMITS_NS.into_iter().chain([machine.yield_ns]);
-    let mut contenders: Vec<(String, Option<u32>)> =
-        limits.map(|ns| (format!("{ns:.0} ns"), Some(spins(ns)))).collect();
-    contenders.push(("calibrated".into(), Some(machine.spin_limit)));
-    contenders.push(("std".into(), None));
+    let mut contenders: Vec<(String, u32, Round)> = limits
+        .map(|ns| (format!("{ns:.0} ns"), spins(ns), round::<Latched<(), ParkLatch>> as Round))
+        .collect();
+    let calibrated = machine.spin_limit;
+    contenders.push(("calibrated".into(), calibrated, round::<Latched<(), ParkLatch>>));
+    contenders.push(("counted".into(), calibrated, round::<Latch<()>>));
+    contenders.push(("std".into(), calibrated, round::<Mutex<()>>));
     for (inside_ns, outside_ns) in SECTIONS {
         let steps = |ns: f64| (ns * per_ns).round() as u64;
-        for threads in [8, 64] {
+        for threads in [2, 8, 64] {
             let (inside, outside) = (steps(inside_ns), steps(outside_ns));
             let load = Load { threads, inside, outside, length };
             let mut results = vec![Vec::new(); contenders.len()];
             for _ in 0..rounds {
-                for ((_, limit), results) in contenders.iter().zip(&mut results) {
-                    results.push(match limit {
-                        Some(limit) => {
-                            set_spin_limit(*limit);
-                            round::<Latched<(), ParkLatch>>(&load)
-                        }
-                        None => round::<Mutex<()>>(&load),
-                    });
+                for ((_, limit, round), results) in contenders.iter().zip(&mut results) {
+                    set_spin_limit(*limit);
+                    results.push(round(&load));
                 }
             }
             println!("{inside_ns:.0}/{outside_ns:.0} ns, {threads} threads");
-            for ((name, _), results) in contenders.iter().zip(results) {
+            for ((name, ..), results) in contenders.iter().zip(results) {
                 let (rates, waits) = results.into_iter().unzip();
                 let (rate, wait) = (median(rates), median(waits));
                 println!("  {name:<12} {rate:>9.3} per us  p99.9 wait {wait:>11.2} us");
