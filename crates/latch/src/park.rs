@@ -25,7 +25,8 @@
 //!
 //! Each read of a held latch takes the word's line from the holder, which needs it to release the
 //! latch. So a waiter spaces its reads:
-//! - It reads again after [`SHORT_NS`], when a short section is over.
+//! - Its failed attempt to acquire the latch is the first read. It reads again after [`SHORT_NS`],
+//!   when a short section is over.
 //! - It then does not disturb a holder that reacquires repeatedly, for [`PEACE_NS`].
 //! - From then on it reads every [`INSIST_NS`], since longer pauses would only make the longest
 //!   waits longer.
@@ -230,13 +231,19 @@ impl ParkLatch {
             if late >= MANY { (cheap, YIELDS) } else { (cheap.saturating_mul(2), 0) };
         let (mut spins, mut looks) = (0, 0);
         let had = loop {
-            look.look();
-            let state = self.state.word.load(Ordering::Relaxed);
-            if waiter.may_take(state) {
-                if self.exchange(state, waiter.taken()) {
-                    break true;
+            // A new waiter has just found the latch held: one more read would only take the line
+            // from the holder.
+            if looks > 0 || waiter != Waiter::New || limit == 0 {
+                look.look();
+                let state = self.state.word.load(Ordering::Relaxed);
+                if waiter.may_take(state) {
+                    if self.exchange(state, waiter.taken()) {
+                        break true;
+                    }
+                    continue;
                 }
-            } else if spins < limit {
+            }
+            if spins < limit {
                 let step =
                     PAUSES[looks.min(PAUSES.len() - 1)].load(std::sync::atomic::Ordering::Relaxed);
                 let step = step.min(limit - spins);
