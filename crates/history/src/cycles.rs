@@ -10,7 +10,7 @@
 //! this step or of an earlier one.
 
 use crate::components::Components;
-use crate::graph::{Edge, Graph, ORDER, RW, RW_TIME, SESSION, VIA, WR, WW};
+use crate::graph::{Edge, Graph, ORDER, RW, RW_TIME, SESSION, VIA, WR, WW, WW_TIME};
 use crate::report::{Anomaly, Order};
 use std::collections::VecDeque;
 
@@ -37,29 +37,38 @@ pub struct Cycle {
     pub links: Vec<Link>,
 }
 
-/// One step: finds cycles of edge kinds in `mask` with at least one edge of a kind in `through`,
-/// which exclude the cycles of earlier steps.
+/// One step: finds cycles of edge kinds in `mask` that no earlier step finds.
 struct Level {
     mask: u8,
+    /// The kinds of edges through which a cycle is searched.
     through: u8,
+    /// A cycle must have an edge of one of these kinds. Others belong to earlier steps.
+    shows: u8,
     with_order: bool,
 }
 
+/// The kinds of edges that are anti-dependencies.
+const ANTI: u8 = RW | RW_TIME;
+
 const LEVELS: [Level; 6] = [
-    Level { mask: WW | VIA, through: WW, with_order: false },
-    Level { mask: WW | WR | VIA, through: WR, with_order: false },
-    Level { mask: WW | WR | RW | VIA, through: RW, with_order: false },
-    Level { mask: WW | VIA | ORDER & !RW_TIME, through: WW | ORDER & !RW_TIME, with_order: true },
+    Level { mask: WW | VIA, through: WW, shows: WW, with_order: false },
+    Level { mask: WW | WR | VIA, through: WR, shows: WR, with_order: false },
+    Level { mask: WW | WR | RW | VIA, through: RW, shows: ANTI, with_order: false },
+    // Sessions and real time alone are acyclic, so each cycle of this step has a write.
+    Level {
+        mask: WW | VIA | ORDER & !RW_TIME,
+        through: WW | ORDER & !RW_TIME,
+        shows: WW | WW_TIME,
+        with_order: true,
+    },
     Level {
         mask: WW | WR | VIA | ORDER & !RW_TIME,
         through: WR | ORDER & !RW_TIME,
+        shows: WR,
         with_order: true,
     },
-    Level { mask: WW | WR | RW | VIA | ORDER, through: RW | ORDER, with_order: true },
+    Level { mask: WW | WR | RW | VIA | ORDER, through: RW | ORDER, shows: ANTI, with_order: true },
 ];
-
-/// The kinds of edges that are anti-dependencies.
-const ANTI: u8 = RW | RW_TIME;
 
 /// Returns one cycle for each component and step.
 pub fn find(graph: &Graph) -> Vec<Cycle> {
@@ -68,13 +77,13 @@ pub fn find(graph: &Graph) -> Vec<Cycle> {
     let mut visits = Visits::default();
     let all: Vec<u32> = (0..graph.nodes() as u32).collect();
     for component in components.find(&all, 0, u8::MAX) {
-        for (at, level) in LEVELS.iter().enumerate() {
+        for level in &LEVELS {
             let part = components.separate(&component);
             for nodes in components.find(&component, part, level.mask) {
                 let part = components.separate(&nodes);
                 let mut search =
                     Search { graph, components: &components, part, visits: &mut visits };
-                found.extend(search.best(&nodes, level, at % 3 == 2));
+                found.extend(search.best(&nodes, level));
             }
         }
     }
@@ -127,7 +136,7 @@ struct Search<'s, 'g> {
 impl Search<'_, '_> {
     /// Returns the cycle to report for a component, or `None` if all cycles that were tried belong
     /// to an earlier step.
-    fn best(&mut self, nodes: &[u32], level: &Level, anti: bool) -> Option<Cycle> {
+    fn best(&mut self, nodes: &[u32], level: &Level) -> Option<Cycle> {
         let mut best: Option<Cycle> = None;
         let most = self.visits.count + VISITS.0 + VISITS.1 * nodes.len();
         let mut tried = 0;
@@ -137,8 +146,7 @@ impl Search<'_, '_> {
             }
             tried |= edge.kind;
             // Prefer a cycle without a second anti-dependency.
-            let narrow =
-                if anti && edge.kind & ANTI != 0 { level.mask & !ANTI } else { level.mask };
+            let narrow = if edge.kind & ANTI != 0 { level.mask & !ANTI } else { level.mask };
             let path = self.path(edge.to, from, narrow);
             let path = if path.is_none() && narrow != level.mask {
                 self.path(edge.to, from, level.mask)
@@ -147,11 +155,8 @@ impl Search<'_, '_> {
             };
             let Some(path) = path else { continue };
             let cycle = self.cycle(from, edge, &path);
-            let through = cycle
-                .links
-                .iter()
-                .any(|l| l.kind & level.through & !ORDER != 0 || anti && l.kind & ANTI != 0);
-            if !through || level.with_order != (cycle.order != Order::Data) {
+            let is_shown = cycle.links.iter().any(|l| l.kind & level.shows != 0);
+            if !is_shown || level.with_order != (cycle.order != Order::Data) {
                 continue;
             }
             let rank = |c: &Cycle| (c.anomaly, c.links.len());

@@ -81,6 +81,12 @@ fn write_cycle_is_g0() {
     let reasons: Vec<&str> = report.findings[0].steps.iter().map(|s| s.reason.as_str()).collect();
     assert!(reasons.contains(&"T0 appended 1 to x, and T1 appended 2 next"), "{reasons:?}");
     assert!(reasons.contains(&"T1 appended 2 to y, and T0 appended 1 next"), "{reasons:?}");
+    // Only a later reader shows the order of blind writes to registers.
+    let writes = "c 1 0 10: w x 1; w y 1\n c 2 0 10: w x 2; w y 2\n";
+    let report = expect(&format!("{writes} c 3 20 30: r x 2; r y 1"), &["G0-realtime"]);
+    let reason = "T1 wrote 2 to y, before T0 wrote 1 in real time";
+    assert!(report.to_string().contains(reason), "{report}");
+    expect(&format!("{writes} c 3 20 30: r x 2; r y 2"), &[]);
 }
 
 #[test]
