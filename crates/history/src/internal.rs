@@ -1,9 +1,10 @@
-//! Checks whether a transaction's reads agree with its own earlier reads and writes.
+//! Checks whether a transaction's reads agree with its own reads and writes. They must show the
+//! earlier ones, and no append or addition that it makes only later.
 
 use crate::txn::{Key, Op, TxnIndex};
 use hashbrown::HashMap;
 
-/// A read that contradicts an earlier operation of its transaction.
+/// A read that contradicts another operation of its transaction.
 #[derive(Clone, Debug)]
 pub(crate) struct Internal {
     pub txn: TxnIndex,
@@ -12,7 +13,8 @@ pub(crate) struct Internal {
     pub found: String,
 }
 
-/// What a transaction must read from a key.
+/// What a transaction must read from a key. Exact lists and sums come from a read: one that
+/// contains a value before the transaction's own write of it shows a read of the future.
 enum Known {
     /// Exactly this list.
     List(Vec<u64>),
@@ -26,7 +28,10 @@ enum Known {
     Including(i64),
 }
 
-/// Returns the first read that contradicts an earlier operation of the same transaction.
+/// Returns the first contradiction between a read and another operation of the same transaction.
+///
+/// Such a read of a register is no finding here: its version would come before itself, which the
+/// order of the versions shows.
 pub(crate) fn find(ops: &[Op]) -> Option<Internal> {
     // A single operation cannot contradict another one.
     if ops.len() < 2 {
@@ -37,6 +42,14 @@ pub(crate) fn find(ops: &[Op]) -> Option<Internal> {
         match op {
             Op::Append { key, value } => {
                 match known.entry(*key).or_insert(Known::Ending(Vec::new())) {
+                    Known::List(list) if list.contains(value) => {
+                        return Some(Internal {
+                            txn: TxnIndex(0),
+                            key: *key,
+                            expected: format!("a list without {value}, which it appended later"),
+                            found: format!("a list with {value}"),
+                        });
+                    }
                     Known::List(list) | Known::Ending(list) => list.push(*value),
                     _ => {}
                 }
@@ -73,6 +86,14 @@ pub(crate) fn find(ops: &[Op]) -> Option<Internal> {
                 known.insert(*key, Known::Register(*value));
             }
             Op::Add { key, value } => match known.entry(*key).or_insert(Known::Including(0)) {
+                Known::Counter(sum) if *sum as u64 & value != 0 => {
+                    return Some(Internal {
+                        txn: TxnIndex(0),
+                        key: *key,
+                        expected: format!("a sum without {value}, which it added later"),
+                        found: format!("a sum with {value}"),
+                    });
+                }
                 Known::Counter(sum) | Known::Including(sum) => {
                     *sum = sum.wrapping_add(*value as i64);
                 }

@@ -25,7 +25,8 @@ pub enum Anomaly {
     G2,
     /// Several transactions read the same version of an object and each replaced it.
     LostUpdate,
-    /// A transaction's read contradicts its own earlier reads or writes.
+    /// A transaction's read contradicts its own other reads or writes: it lacks an earlier one, or
+    /// shows a later one.
     Internal,
     /// A read of an element, a value or an amount that no transaction wrote or added.
     Garbage,

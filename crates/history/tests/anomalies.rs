@@ -151,6 +151,16 @@ fn two_updates_of_one_version_are_a_lost_update() {
 fn contradictory_reads_of_a_transaction_are_internal() {
     expect("c 1 0 10: append x 1; list x", &["internal"]);
     expect("c 1 0 10: w x 1; r x 2\n c 2 0 10: w x 2", &["internal"]);
+    // Reads of what the transaction itself appends or adds later.
+    let report = expect("c 1 0 10: list x 1; append x 1", &["internal"]);
+    let text = "T0 read a list with 1 from x, but its own operations imply a list without 1";
+    assert!(report.to_string().contains(text), "{report}");
+    expect("c 1 0 10: append x 1; list x 1 2; append x 2", &["internal"]);
+    let report = expect("c 1 0 10: sum c 1; add c 1", &["internal"]);
+    let text = "T0 read a sum with 1 from c, but its own operations imply a sum without 1";
+    assert!(report.to_string().contains(text), "{report}");
+    expect("c 1 0 10: add c 1; sum c 3; add c 2", &["internal"]);
+    expect("c 1 0 10: r x 1; w x 1", &["cyclic-versions"]);
     // Non-repeatable read: also a cycle.
     expect("c 1 0 10: list x; list x 1\n c 2 0 10: append x 1", &["internal", "G-single"]);
 }
