@@ -30,7 +30,11 @@ const EVENTS: usize = 64;
 pub(super) struct Watch(Arc<OwnedFd>);
 
 impl Watch {
-    fn add(&self, stream: &TcpStream, id: u64) -> io::Result<()> {
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)))
+    }
+
+    pub fn add(&self, stream: &TcpStream, id: u64) -> io::Result<()> {
         Ok(epoll::add(&*self.0, stream, EventData::new_u64(id), EventFlags::IN)?)
     }
 
@@ -82,11 +86,10 @@ pub(super) struct Adapter {
 impl Adapter {
     pub fn new(node: Arc<NodeState>, listener: TcpListener) -> io::Result<(Self, Bell)> {
         listener.set_nonblocking(true)?;
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let watch = Watch::new()?;
         let bell = Bell(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?));
-        epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
-        epoll::add(&epoll, &*bell.0, EventData::new_u64(BELL), EventFlags::IN)?;
-        let watch = Watch(Arc::new(epoll));
+        epoll::add(&*watch.0, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
+        epoll::add(&*watch.0, &*bell.0, EventData::new_u64(BELL), EventFlags::IN)?;
         let connections = BTreeMap::new();
         Ok((
             Self { node, listener, watch, connections, next_id: FIRST_PEER, output: Vec::new() },

@@ -52,7 +52,11 @@ impl Peer {
     fn flush_locked(&self, output: &mut Output) {
         match write_some(&self.stream, &mut output.bytes, &mut output.sent) {
             Ok(()) => {
-                let state = (!output.bytes.is_empty(), output.bytes.len() > HIGH_WATER);
+                let len = output.bytes.len();
+                // While too much was waiting, the adapter may have left requests. If a worker has
+                // sent that output, one more event must wake the adapter.
+                let unclogs = output.watched.1 && len <= HIGH_WATER;
+                let state = (len > 0 || unclogs, len > HIGH_WATER);
                 if state != output.watched {
                     output.watched = state;
                     self.watch.change(self, state.0, !state.1);
@@ -109,4 +113,42 @@ pub(super) fn write_some(
     bytes.clear();
     *sent = 0;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::net::TcpListener;
+
+    /// The adapter leaves requests while too much output waits, so the end of that must wake it.
+    #[test]
+    fn a_send_that_unclogs_a_connection_wakes_the_adapter() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut reader = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        reader.set_nonblocking(true).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        let watch = Watch::new().unwrap();
+        watch.add(&stream, 2).unwrap();
+        let peer = Peer::new(2, stream, watch);
+        let mut bytes = vec![0; HIGH_WATER];
+        while !peer.is_clogged() {
+            peer.send(&bytes);
+        }
+        assert_eq!(peer.output().watched, (true, true));
+        let mut flush_after_read = || {
+            while reader.read(&mut bytes).is_ok_and(|read| read > 0) {}
+            peer.send(&[]);
+        };
+        while peer.is_clogged() {
+            flush_after_read();
+        }
+        assert_eq!(peer.output().watched, (true, false), "the adapter sleeps");
+        // The adapter's own flush.
+        while !peer.output().bytes.is_empty() {
+            flush_after_read();
+        }
+        peer.flush();
+        assert_eq!(peer.output().watched, (false, false));
+    }
 }
