@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! 1. A transaction has one request in flight, or one end at each owner from which it has requested
-//!    a row.
+//!    a row, also if it has released that row.
 //! 2. [`WorkerEvent::Aborted`] and [`WorkerEvent::Committed`] come after every owner has released
 //!    the transaction's locks.
 //!
@@ -53,6 +53,8 @@ struct Txn {
     handle: TxnHandle,
     start: StartTimestamp,
     accesses: Vec<Access>,
+    /// The owners from which it has requested rows.
+    owners: Vec<u32>,
     call: Option<(Call, RowId)>,
     /// Owners that have not confirmed the end.
     ending: usize,
@@ -79,7 +81,15 @@ impl<L: Link> MessageWorker<L> {
     pub fn new(link: L, table: Table, number: u16, limits: WorkerLimits) -> Self {
         let handle = TxnHandle { slot: 0, serial: 0 };
         let (start, state) = (StartTimestamp(0), State::Free);
-        let free = || Txn { state, handle, start, accesses: Vec::new(), call: None, ending: 0 };
+        let free = || Txn {
+            state,
+            handle,
+            start,
+            accesses: Vec::new(),
+            owners: Vec::new(),
+            call: None,
+            ending: 0,
+        };
         Self {
             link,
             table,
@@ -115,22 +125,33 @@ impl<L: Link> MessageWorker<L> {
         assert!(txn.call.is_none(), "the transaction has a call in flight");
     }
 
-    /// Returns the transaction's access to a row, and creates it if there is none.
+    /// Returns the transaction's access to a row. A new row takes the place of one that is not
+    /// locked, if there is any.
     fn access(&mut self, txn: TxnHandle, row: RowId) -> &mut Access {
         self.assert_idle(txn);
         let limit = self.limits.rows;
         let payload = vec![0; self.table.payload_words_of(row)];
         let accesses = &mut self.txns[txn.slot].accesses;
         let place = accesses.iter().position(|access| access.row == row).unwrap_or_else(|| {
-            assert!(accesses.len() < limit, "more than {limit} rows in one transaction");
-            accesses.push(Access { row, held: Held::Not, update: false, dirty: false, payload });
-            accesses.len() - 1
+            let free = accesses.iter().position(|access| access.held == Held::Not);
+            let place = free.unwrap_or(accesses.len());
+            assert!(place < limit, "more than {limit} rows in one transaction");
+            let access = Access { row, held: Held::Not, update: false, dirty: false, payload };
+            match accesses.get_mut(place) {
+                Some(old) => *old = access,
+                None => accesses.push(access),
+            }
+            place
         });
         &mut accesses[place]
     }
 
     fn call(&mut self, txn: TxnHandle, row: RowId, call: Call) -> Result<(), RemoteError> {
-        self.txns[txn.slot].call = Some((call, row));
+        let of_txn = &mut self.txns[txn.slot];
+        of_txn.call = Some((call, row));
+        if !of_txn.owners.contains(&row.owner) {
+            of_txn.owners.push(row.owner);
+        }
         let index = row.index;
         let request = match call {
             Call::Lock { update } => Request::Lock { row: index, exclusive: update },
@@ -157,9 +178,8 @@ impl<L: Link> MessageWorker<L> {
         self.txns[slot].state = state;
         let accesses = std::mem::take(&mut self.txns[slot].accesses);
         let phase = if state == State::Committing { Phase::Commit } else { Phase::Abort };
-        let mut owners: Vec<u32> = accesses.iter().map(|access| access.row.owner).collect();
+        let mut owners = std::mem::take(&mut self.txns[slot].owners);
         owners.sort_unstable();
-        owners.dedup();
         self.txns[slot].ending = owners.len();
         for owner in &owners {
             let changed = |access: &&Access| {
@@ -262,8 +282,8 @@ impl<L: Link> RowClient for MessageWorker<L> {
         let slot = self.txns.iter().position(|txn| txn.state == State::Free)?;
         self.serial += 1;
         let handle = TxnHandle { slot, serial: self.serial };
-        let (state, accesses, call) = (State::Running, Vec::new(), None);
-        self.txns[slot] = Txn { state, handle, start, accesses, call, ending: 0 };
+        let (state, accesses, owners, call) = (State::Running, Vec::new(), Vec::new(), None);
+        self.txns[slot] = Txn { state, handle, start, accesses, owners, call, ending: 0 };
         Some(handle)
     }
 

@@ -5,7 +5,8 @@ use super::runner::{Setup, message_worker, run, servers};
 use super::{PAYLOAD, store_runner, threads};
 use crate::{
     Buckets, FabricLink, Incoming, Link, LogLayout, MessageServer, MessageWorker, Mode, Owner,
-    RemoteError, RemoteStats, RowClient, RowId, Table, TcpLink, WorkerLimits, message_words,
+    RemoteError, RemoteStats, RowClient, RowId, Table, TcpLink, WorkerEvent, WorkerLimits,
+    message_words,
 };
 use clearway_env::SeededEntropy;
 use clearway_fabric::shm::{ShmConfig, ShmSegment};
@@ -289,6 +290,40 @@ fn a_waiter_younger_than_a_new_holder_is_refused() {
     // An older reader shares the row. The waiting writer would now wait for an older transaction.
     let replies = ask(&mut server, 2, &[LOCK, 2, 70, 0, 0]);
     assert_eq!(replies, [(2, vec![1, 2, 0, 0, 0, 0]), (1, vec![2, 1, 70, 90])]);
+}
+
+/// A worker's limit is for the rows that a transaction holds at a time. Owners of rows that it has
+/// released still learn that it has ended.
+#[test]
+fn another_row_takes_the_place_of_a_released_one() {
+    let network = Network::new(1, SimConfig::default());
+    let nodes = [network.add_node(), network.add_node(), network.add_node()];
+    let limits = WorkerLimits { transactions: 1, rows: 1 };
+    let table = table(Mode::PUBLISHED[0], 2);
+    let mut servers = servers(&nodes[..2], &table, limits, 1);
+    let mut client = message_worker(&nodes[2], 3, &table, 1, limits);
+    let mut event = |client: &mut MessageWorker<_>| {
+        let mut events = Vec::new();
+        while events.is_empty() {
+            network.advance().unwrap();
+            servers.iter_mut().for_each(|(_, server)| server.poll().unwrap());
+            client.poll(&mut events).unwrap();
+        }
+        events.remove(0)
+    };
+    let txn = client.begin().unwrap();
+    for owner in [0, 1, 0] {
+        let row = RowId { owner, index: owner };
+        client.peek(txn, RowId { owner, index: 2 }).unwrap();
+        assert_eq!(event(&mut client), WorkerEvent::Peeked(txn, RowId { owner, index: 2 }));
+        client.get(txn, row, true).unwrap();
+        assert_eq!(event(&mut client), WorkerEvent::Locked(txn, row));
+        client.release(txn, row).unwrap();
+        assert_eq!(event(&mut client), WorkerEvent::Released(txn, row));
+    }
+    client.commit(txn).unwrap();
+    assert_eq!(event(&mut client), WorkerEvent::Committed(txn));
+    assert!(servers.iter().all(|(_, server)| server.is_free() && server.bad_requests() == 0));
 }
 
 #[test]
