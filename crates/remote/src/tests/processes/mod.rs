@@ -214,7 +214,8 @@ struct Owners<R> {
     /// By session: the transaction that has requested its commit.
     commits: BTreeMap<u32, Txn>,
     committed: usize,
-    ended: usize,
+    /// By worker: whether all its transactions have ended.
+    ended: Vec<bool>,
     failed: usize,
     /// By worker: its node's address and its mailbox's key, once it has sent them.
     mailboxes: Vec<Option<(String, u64)>>,
@@ -269,7 +270,7 @@ impl<R: Region> Owners<R> {
             history: History::new(),
             commits: BTreeMap::new(),
             committed: 0,
-            ended: 0,
+            ended: vec![false; WORKERS as usize],
             failed: 0,
             mailboxes: vec![None; WORKERS as usize],
             held: Vec::new(),
@@ -294,6 +295,12 @@ impl<R: Region> Owners<R> {
 
     fn alive(&self) -> usize {
         self.workers.iter().filter(|worker| worker.alive).count()
+    }
+
+    /// Returns true if all workers have ended that are alive. A worker that is considered dead may
+    /// have ended, too, before it was killed.
+    fn have_all_ended(&self) -> bool {
+        self.workers.iter().zip(&self.ended).all(|(worker, ended)| *ended || !worker.alive)
     }
 
     fn send_all(&mut self, order: &str) {
@@ -374,7 +381,7 @@ impl<R: Region> Owners<R> {
                 self.mailboxes[worker].as_mut().unwrap().1 = *key;
                 self.held.push((worker, locks.to_vec()));
             }
-            "ended" => self.ended += 1,
+            "ended" => self.ended[worker] = true,
             "failed" => self.failed += 1,
             // Output of the process's test harness.
             _ => {}
@@ -448,7 +455,7 @@ impl<R: Region> Owners<R> {
         let enough = (KILLS + 1) * COMMITS_PER_KILL;
         self.recovering(|owners| owners.committed >= enough);
         self.send_all("finish");
-        self.recovering(|owners| owners.ended == owners.alive());
+        self.recovering(Self::have_all_ended);
         let unknown = self.end_workers();
         let owners = (0..).zip(&self.regions);
         let read = owners.map(|(owner, region)| self.read(owner, |word| region.load(word)));

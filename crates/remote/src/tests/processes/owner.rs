@@ -62,7 +62,7 @@ fn kill_owner_on_shm(contents: Contents) {
         let before = owners.committed;
         owners.wait_until(|owners| owners.committed >= before + COMMITS);
         owners.send_all("finish");
-        owners.wait_until(|owners| owners.ended == owners.alive());
+        owners.wait_until(Owners::have_all_ended);
         assert_eq!((owners.end_workers(), owners.failed), (0, 0));
         let words = shape.words();
         let mut reader = node.worker(1, words).unwrap();
