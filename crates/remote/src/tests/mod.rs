@@ -57,11 +57,7 @@ fn run_mode(mode: Mode) -> RemoteStats {
         let setup = Setup::new(seed, mode, COMMITS / SEEDS);
         let found = run(setup);
         assert_clean(setup, &found);
-        assert!(
-            found.checked.counts.committed >= COMMITS / SEEDS,
-            "SEED={seed}: {}",
-            found.checked
-        );
+        assert!(found.checked.counts.committed > COMMITS / SEEDS, "SEED={seed}: {}", found.checked);
         sum.add(&found.stats);
     }
     println!("{mode:?}, seeds {seeds:?}: {sum:?}");

@@ -2,7 +2,7 @@
 
 use super::{PAYLOAD, threads};
 use crate::{
-    Buckets, LogLayout, Mailbox, Mode, Owner, RemoteStats, RowWorker, Table, WorkerLimits,
+    Buckets, LogLayout, Mailbox, Mode, Owner, RemoteStats, RowId, RowWorker, Table, WorkerLimits,
 };
 use clearway_fabric::shm::{ShmConfig, ShmSegment};
 use clearway_fabric::tcp::{TcpConfig, TcpFabric};
@@ -68,9 +68,13 @@ where
         }
         (records, stats)
     });
-    let report = threads::check(records);
+    let left = (0..).zip(&regions).flat_map(|(owner, region)| {
+        let value = |index| (RowId { owner, index }, table.read_row(region, index).1[0]);
+        (0..ROWS).map(value).collect::<Vec<_>>()
+    });
+    let report = threads::check(records, left);
     assert!(
-        report.is_clean() && report.counts.committed == (COMMITS * nodes.len()) as u64,
+        report.is_clean() && report.counts.committed == (COMMITS * nodes.len() + 1) as u64,
         "{mode:?}: {report}"
     );
     assert!(stats.direct > 0, "local rows were not accessed directly: {stats:?}");

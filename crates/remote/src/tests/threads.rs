@@ -102,11 +102,16 @@ pub fn work<C: RowClient>(
     Ok(records)
 }
 
-/// Checks the records of all clients.
-pub fn check(records: Vec<Record>) -> HistoryReport {
+/// Checks the records of all clients. A last transaction reads `left`, the values of all rows.
+pub fn check(records: Vec<Record>, left: impl Iterator<Item = (RowId, u64)>) -> HistoryReport {
     let mut history = History::new();
     let mut keys = BTreeMap::new();
-    for (mut txn, ops) in records {
+    // After the ends of all others.
+    let start = 1 + records.iter().filter_map(|(txn, _)| txn.end).max().unwrap_or(0);
+    let (session, end, outcome) = (u32::MAX, Some(start), TxnOutcome::Committed);
+    let last = Txn { session, start, end, outcome, ops: Vec::new() };
+    let reads = left.map(|(row, value)| (row, Some(value), None)).collect();
+    for (mut txn, ops) in records.into_iter().chain([(last, reads)]) {
         for (row, read, written) in ops {
             let name = format!("{}.{}", row.owner, row.index);
             let key = *keys.entry(row).or_insert_with(|| history.key(&name));
