@@ -7,7 +7,9 @@ use crate::client::PgClient;
 use crate::memory::MemoryGroup;
 use crate::process::{self, Running};
 use crate::{Endpoint, Res, tools};
-use std::net::TcpListener;
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -120,8 +122,8 @@ impl Kind {
 
     /// Starts the server on `data` and a free port, and waits until a client has logged in and its
     /// session has ended: the server has no session when this returns. Clearway binds port 0 and
-    /// reports the port: a port found free before the start could be taken by another process, such
-    /// as another test's server.
+    /// reports the port. PostgreSQL cannot do that and gets a reserved one: a port that was only
+    /// found free could be taken by another process, such as another test's server.
     pub fn start(&self, data: &Path) -> Res<PrivateServer> {
         self.start_in(None, data)
     }
@@ -129,7 +131,11 @@ impl Kind {
     /// Like [`Kind::start`], with all server processes in this group. The group must outlive the
     /// server.
     pub fn start_in(&self, group: Option<&MemoryGroup>, data: &Path) -> Res<PrivateServer> {
-        let wanted = if matches!(self, Self::Clearway { .. }) { 0 } else { free_port()? };
+        let reserved = match self {
+            Self::Clearway { .. } => None,
+            Self::Postgres { .. } => Some(ReservedPort::new().map_err(|e| e.to_string())?),
+        };
+        let wanted = reserved.as_ref().map_or(0, |reserved| reserved.port);
         let started = Instant::now();
         let mut running = Running::start(&mut entered(group, self.command(data, wanted)?), "")?;
         let port = loop {
@@ -147,6 +153,7 @@ impl Kind {
                 break port;
             }
         };
+        drop(reserved);
         let endpoint = Endpoint::loopback(port);
         let client = PgClient::connect(&endpoint, START_LIMIT).map_err(|refused| {
             format!("{} refuses the login: {refused}\n{}", self.name(), running.output())
@@ -224,10 +231,23 @@ fn entered(group: Option<&MemoryGroup>, command: Command) -> Command {
     }
 }
 
-/// Returns a port that was free a moment ago.
-fn free_port() -> Res<u16> {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(|e| e.to_string())?;
-    Ok(listener.local_addr().map_err(|e| e.to_string())?.port())
+/// A loopback port that the system assigns to no other socket while this exists. Its socket is
+/// bound with SO_REUSEADDR and does not listen, so a server can listen on the port if it sets
+/// SO_REUSEADDR, too, as PostgreSQL does.
+struct ReservedPort {
+    port: u16,
+    _socket: OwnedFd,
+}
+
+impl ReservedPort {
+    fn new() -> rustix::io::Result<Self> {
+        let (family, kind) = (AddressFamily::INET, SocketType::STREAM);
+        let socket = net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
+        let port = SocketAddrV4::try_from(net::getsockname(&socket)?)?.port();
+        Ok(Self { port, _socket: socket })
+    }
 }
 
 fn id(args: &[&str]) -> Option<String> {
@@ -263,6 +283,21 @@ fn as_ordinary_user(program: &Path) -> Res<Command> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn reserved_port_is_taken_except_for_its_server() {
+        let reserved = ReservedPort::new().unwrap();
+        let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, reserved.port);
+        assert!(TcpStream::connect(address).is_err(), "the reservation listens");
+        let other = net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        assert_eq!(net::bind(&other, &address), Err(rustix::io::Errno::ADDRINUSE));
+        // The standard library sets SO_REUSEADDR.
+        let server = TcpListener::bind(address).unwrap();
+        let client = TcpStream::connect(address).unwrap();
+        drop(reserved);
+        assert_eq!(server.accept().unwrap().1, client.local_addr().unwrap());
+    }
 
     #[test]
     fn servers_report_readiness_and_port() {
