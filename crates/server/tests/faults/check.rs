@@ -33,7 +33,7 @@ pub fn connect(server: &PrivateServer) -> PgClient {
 
 /// Completes the checkpoint that a server makes shortly after its start. The next one comes when it
 /// stops, so later changes are only in the log.
-fn checkpoint(client: &mut PgClient) {
+pub(crate) fn checkpoint(client: &mut PgClient) {
     client.query("CHECKPOINT").unwrap();
 }
 

@@ -1,5 +1,6 @@
 //! Waiting for sessions that cannot end yet.
 
+use crate::check::checkpoint;
 use crate::place::LIMIT;
 use crate::world::{connect, start};
 use clearway_env::OsClock;
@@ -27,6 +28,8 @@ fn terminate_waits_until_the_end_or_its_timeout() {
     let server = start(&disk, Arc::new(OsClock));
     let (mut victim, mut asker, mut observer) =
         (connect(&server), connect(&server), connect(&server));
+    // From here on no other checkpoint writes the table's pages, so the victim's has pages to sync.
+    checkpoint(&mut observer);
     observer.query("create table t (a int primary key)").unwrap();
     observer.query("insert into t values (1)").unwrap();
     let [pid, asking] =

@@ -1,6 +1,7 @@
 //! A server whose log can no longer be written: it stops and says why, with an exit code of its
 //! own, and acknowledges nothing more.
 
+use crate::check::checkpoint;
 use crate::place::{LIMIT, Place, binary};
 use clearway_harness::Endpoint;
 use clearway_harness::client::PgClient;
@@ -24,7 +25,8 @@ fn start(place: &Place) -> (Running, Endpoint) {
         "8MiB",
     ]);
     command
-        .args(["--log-segment", ROOM, "--log-buffer", ROOM, "--log-filter", "off", "--data"])
+        .args(["--log-segment", ROOM, "--log-buffer", ROOM, "--log-filter", "off"])
+        .args(["--checkpoint-interval-s", "3600", "--data"])
         .arg(place.data());
     let mut running = Running::start(&mut command, "").unwrap();
     loop {
@@ -56,6 +58,8 @@ fn unwritable_log_stops_the_server() {
         client.query(&format!("insert into t values ({acknowledged})")).unwrap();
         acknowledged += 1;
     }
+    // No checkpoint is in progress or due: the log is the first file that cannot be written.
+    checkpoint(&mut client);
     forbid_writes(&server);
     let began = Instant::now();
     // Not acknowledged: the server stops first.

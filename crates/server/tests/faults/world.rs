@@ -27,6 +27,8 @@ pub(crate) fn start_on(disk: Arc<dyn Disk>, clock: Arc<dyn Clock>) -> Result<Ser
     config.listen = "127.0.0.1:0".parse().unwrap();
     (config.partitions, config.workers, config.buffer_pool) = (Some(2), 2, 8 << 20);
     (config.log_segment, config.log_buffer) = (1 << 20, 1 << 20);
+    // No checkpoint comes by itself while a test is busy.
+    config.checkpoint_interval_s = 86_400;
     Server::start_in(World { disk, clock }, config)
 }
 
