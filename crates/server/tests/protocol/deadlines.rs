@@ -1,8 +1,12 @@
 //! Timeouts: of statements, of waits for locks, of idle transactions, of the startup packet.
 
 use crate::raw::{Fixture, Raw, bind, execute, flush, message, parse, query, startup, sync};
-use std::io::{Read, Write};
-use std::net::Shutdown;
+use clearway_env::OsClock;
+use clearway_server::{Config, Server, World};
+use clearway_testkit::MemDisk;
+use std::io::Read;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Creates a table with a row that a block of the first session has locked; returns that session
@@ -99,7 +103,7 @@ fn idle_transaction_timeout_ends_the_session() {
 
 #[test]
 fn idle_timeout_applies_only_inside_transactions() {
-    let server = Fixture::new("idle-outside");
+    let server = Fixture::with("idle-outside", |config| config.workers = 1);
     let mut c = server.connect();
     c.query("set idle_in_transaction_session_timeout = 20");
     // Each of these takes longer than the limit, without being idle in a transaction.
@@ -114,29 +118,64 @@ fn idle_timeout_applies_only_inside_transactions() {
     assert_eq!(tags, "12DC");
     c.send(&sync());
     assert_eq!(c.tags(), "ZI");
-    // The deadline of an earlier block fires outside of a transaction and has no effect.
-    c.query("begin");
-    c.query("commit");
+    // The deadline of an earlier block fires outside of a transaction and has no effect. COMMIT
+    // arrives together with BEGIN: a client that answers a reply may need longer than the limit.
+    c.send_all(&[query("begin"), query("commit")]);
+    assert_eq!((c.tags(), c.tags()), ("CZT".to_owned(), "CZI".to_owned()));
+    // The one worker handles deadlines in order, so the block's comes before the end of this sleep.
     let mut other = server.connect();
     other.query("select pg_sleep(0.06)");
     assert_eq!(c.column("select 1"), ["1"]);
 }
 
+/// The clients connect and send before the server has a worker: it finds their bytes when it sets
+/// their deadlines, so only its own timer decides which connections are closed.
 #[test]
 fn silent_connection_is_closed() {
-    let server = Fixture::with("startup-timeout", |config| config.startup_timeout_ms = 50);
-    let mut begun = server.connect();
-    let half = &startup(&[("user", "tester")])[..9];
-    let ssl = [0, 0, 0, 8, 4, 210, 22, 47];
-    for (said, answer) in [(&b""[..], &b""[..]), (half, b""), (&ssl, b"N")] {
-        let mut c = Raw::open(server.address());
-        c.stream.write_all(said).unwrap();
+    const SSL: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
+    let sockets =
+        std::env::temp_dir().join(format!("clearway-startup-timeout-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&sockets);
+    std::fs::create_dir_all(&sockets).unwrap();
+    let mut config = Config::new("/data");
+    config.listen = "127.0.0.1:0".parse().unwrap();
+    config.unix_socket = Some(sockets.clone());
+    (config.partitions, config.workers, config.buffer_pool) = (Some(2), 1, 8 << 20);
+    (config.log_segment, config.log_buffer) = (1 << 20, 1 << 20);
+    config.startup_timeout_ms = 50;
+
+    let hello = startup(&[("user", "tester")]);
+    let said = [hello.clone(), Vec::new(), hello[..9].to_vec(), SSL.to_vec()];
+    let clients = Arc::new(OnceLock::new());
+    let (disk, opened, dir) = (MemDisk::new(), clients.clone(), sockets.clone());
+    // The server listens before it opens its directory. The name of its socket has the TCP port.
+    disk.set_hook(Some(Arc::new(move |_| {
+        opened.get_or_init(|| {
+            let socket = std::fs::read_dir(&dir).unwrap().next().unwrap().unwrap().file_name();
+            let port = socket.to_str().unwrap().strip_prefix(".s.PGSQL.").unwrap();
+            let address = SocketAddr::from(([127, 0, 0, 1], port.parse().unwrap()));
+            said.each_ref().map(|bytes| {
+                let mut client = Raw::open(address);
+                client.send(bytes);
+                Mutex::new(client)
+            })
+        });
+    })));
+    let world = World { disk: Arc::new(disk.clone()), clock: Arc::new(OsClock) };
+    let server = Server::start_in(world, config).unwrap();
+    disk.set_hook(None);
+    let clients: &[Mutex<Raw>; 4] = clients.get().unwrap();
+    let [mut begun, nothing, half, ssl] = clients.each_ref().map(|client| client.lock().unwrap());
+    begun.until_ready();
+    for (mut client, answer) in [(nothing, &b""[..]), (half, b""), (ssl, b"N")] {
         let mut heard = Vec::new();
-        c.stream.read_to_end(&mut heard).unwrap();
+        client.stream.read_to_end(&mut heard).unwrap();
         assert_eq!(heard, answer);
-        let _ = c.stream.shutdown(Shutdown::Both);
     }
+    // Its deadline was the first.
     assert_eq!(begun.column("select 1"), ["1"]);
+    server.stop().unwrap();
+    std::fs::remove_dir_all(&sockets).unwrap();
 }
 
 #[test]
