@@ -23,7 +23,7 @@ use super::run::{Origin, Run};
 use super::{Context, Session};
 use clearway_coordinator::{Outcome, Tag, TxnStatus};
 use clearway_ir::statement::{Fetch, FetchRows};
-use clearway_ir::{OutColumn, Plan, Statement};
+use clearway_ir::{Plan, Statement};
 use clearway_types::{Lsn, RowBatch, SqlError, SqlResult, SqlState};
 use clearway_wire::row::Format;
 use std::rc::Rc;
@@ -353,17 +353,24 @@ impl Session {
         self.portals.named.remove(name).map(|_| "CLOSE CURSOR").ok_or_else(|| no_cursor(name))
     }
 
-    /// Returns the plan; for a FETCH, with the columns of its cursor.
+    /// Returns the plan; for a FETCH with the columns of its cursor, for an EXECUTE with those of
+    /// its statement. It has no columns if there is no such cursor or statement: only Execute
+    /// reports that, as in PostgreSQL.
     pub(super) fn with_columns(&self, plan: Arc<Plan>) -> Arc<Plan> {
-        let Statement::Fetch(Fetch { cursor, moves: false, .. }) = &plan.statement else {
-            return plan;
+        let columns = match &plan.statement {
+            Statement::Fetch(Fetch { cursor, moves: false, .. }) => {
+                let portal = self.portals.named.get(cursor.as_str());
+                portal.map_or(Vec::new(), |portal| portal.columns().to_vec())
+            }
+            Statement::Execute { name, .. } => match self.statement(name).map(|s| s.plan()) {
+                // Two EXECUTEs may name each other; they fail when they are executed.
+                Ok(plan) if !matches!(plan.statement, Statement::Execute { .. }) => {
+                    self.with_columns(plan).columns.clone()
+                }
+                _ => Vec::new(),
+            },
+            _ => return plan,
         };
-        let columns = self
-            .portals
-            .named
-            .get(cursor.as_str())
-            .map(Portal::columns)
-            .map_or(Vec::new(), <[OutColumn]>::to_vec);
         Arc::new(Plan { columns, ..Plan::clone(&plan) })
     }
 

@@ -241,9 +241,15 @@ impl Session {
             pos.checked_sub(1).filter(|_| run.fetches()).map(|last| rows.get(last).bytes().into());
         let state = PortalState::Rows { rows, pos, rest };
         if run.fetches() {
-            self.fetched(cx, run, state, last, at_end);
-        } else {
-            self.suspend(&run, state);
+            return self.fetched(cx, run, state, last, at_end);
+        }
+        self.suspend(&run, state);
+        if let Origin::Portal { name, .. } = &run.origin
+            && let Some(portal) = self.portals.get_mut(name.as_deref())
+        {
+            // What has run is not always what was bound: an EXECUTE runs another plan, and a change
+            // of the catalog makes a new one.
+            (portal.statement, portal.plan, portal.env) = (run.statement, run.plan, run.env);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Statements that concern only the session: SET, SHOW, PREPARE, EXECUTE, DEALLOCATE.
 
-use super::prepared::ResultColumns;
-use super::run::Run;
+use super::prepared::{ResultColumns, check_columns};
+use super::run::{Origin, Run};
 use super::{Context, Session};
 use crate::settings::SetScope;
 use clearway_coordinator::{Outcome, RunOptions, Tag, TxnStatus};
@@ -83,6 +83,10 @@ impl Session {
         let plan = statement.plan();
         if matches!(plan.statement, Statement::Execute { .. }) {
             return Err(SqlError::unsupported("EXECUTE of an EXECUTE"));
+        }
+        if matches!(run.origin, Origin::Portal { .. }) {
+            // The name may belong to another statement since Bind.
+            check_columns(&run.plan.columns, &self.with_columns(plan.clone()).columns)?;
         }
         if args.len() != plan.params.len() {
             return Err(SqlError::new(

@@ -87,18 +87,30 @@ impl Prepared {
             plan = inside.clone();
         }
         let old = self.plan.borrow().clone();
-        let same = old.columns.len() == plan.columns.len()
-            && old.columns.iter().zip(&plan.columns).all(|(old, new)| old.reads_as(new));
-        if columns == ResultColumns::Fixed && !(same && old.params == plan.params) {
-            return Err(SqlError::new(
-                SqlState::FEATURE_NOT_SUPPORTED,
-                "cached plan must not change result type",
-            ));
+        if columns == ResultColumns::Fixed {
+            check_columns(&old.columns, &plan.columns)?;
+            if old.params != plan.params {
+                return Err(changed());
+            }
         }
         self.plan.replace(plan);
         self.path.replace(env.path.clone());
         Ok(())
     }
+}
+
+/// Returns an error if a client that knows the `old` columns of a result cannot read the `new`
+/// ones.
+pub(super) fn check_columns(old: &[OutColumn], new: &[OutColumn]) -> SqlResult<()> {
+    if old.len() == new.len() && old.iter().zip(new).all(|(old, new)| old.reads_as(new)) {
+        return Ok(());
+    }
+    Err(changed())
+}
+
+fn changed() -> SqlError {
+    let text = "cached plan must not change result type";
+    SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, text)
 }
 
 /// Whether a statement that is planned again must keep its columns.

@@ -227,6 +227,73 @@ fn prepared_statements_are_replanned_or_fail() {
 }
 
 #[test]
+fn execute_statement_has_the_columns_of_its_statement() {
+    let server = Fixture::new("execute");
+    let mut c = server.connect();
+    c.query("prepare q (int) as select g, 'x' from generate_series(1, $1) g");
+    c.send_all(&[
+        parse("", "execute q(3)", &[]),
+        describe('S', ""),
+        bind("", "", &[], true),
+        describe('P', ""),
+        execute("", 2),
+        execute("", 0),
+        execute("", 0),
+        sync(),
+    ]);
+    let messages = c.until_ready();
+    assert_eq!(messages.iter().map(|m| m.tag).collect::<String>(), "1tT2TDDsDCCZ");
+    assert_eq!(messages[8].values(), [Some(3i32.to_be_bytes().to_vec()), Some(b"x".to_vec())]);
+    assert_eq!([messages[9].text(), messages[10].text()], ["SELECT 1", "SELECT 0"]);
+    // A statement without rows, and one that does not exist.
+    c.query("create table t (a int primary key); prepare i as insert into t values (1)");
+    for (name, tags, code) in [("i", "1tn2nCZ", ""), ("nosuch", "1tn2nEZ", "26000")] {
+        let sql = format!("execute {name}");
+        let described = [describe('S', ""), bind("", "", &[], false), describe('P', "")].concat();
+        c.send_all(&[parse("", &sql, &[]), described, execute("", 0), sync()]);
+        let messages = c.until_ready();
+        assert_eq!(messages.iter().map(|m| m.tag).collect::<String>(), tags);
+        assert_eq!(messages[5].code(), code);
+    }
+    // The name belongs to another statement when it is executed.
+    c.send_all(&[
+        parse("change", "deallocate q", &[]),
+        parse("again", "prepare q as select 'text'", &[]),
+        parse("", "execute q(1)", &[]),
+        bind("", "", &[], false),
+        bind("p", "change", &[], false),
+        execute("p", 0),
+        bind("r", "again", &[], false),
+        execute("r", 0),
+        execute("", 0),
+        sync(),
+    ]);
+    let messages = c.until_ready();
+    assert_eq!(messages.iter().map(|m| m.tag).collect::<String>(), "11122C2CEZ");
+    assert_eq!(messages[8].code(), "0A000");
+}
+
+/// A suspended EXECUTE is the suspended query: its own transaction's changes do not show.
+#[test]
+fn suspended_execute_does_not_see_later_changes() {
+    const ROWS: usize = 20_000;
+    let server = Fixture::new("execute-suspended");
+    let mut c = server.connect();
+    c.query("create table t (id int primary key, n int)");
+    c.query(&format!("insert into t select i, 0 from generate_series(1, {ROWS}) i"));
+    c.query("prepare q as select n, repeat('x', 100) from t");
+    c.query("begin");
+    c.send_all(&[parse("", "execute q", &[]), bind("p", "", &[], false), execute("p", 2), sync()]);
+    assert_eq!(c.tags(), "12DDsZT");
+    assert_eq!(c.query("update t set n = 1")[0].text(), format!("UPDATE {ROWS}"));
+    c.send_all(&[execute("p", 0), sync()]);
+    let messages = c.until_ready();
+    let rows: Vec<_> = messages.iter().filter(|m| m.tag == 'D').collect();
+    assert_eq!(rows.len(), ROWS - 2);
+    assert!(rows.iter().all(|row| row.values()[0] == Some(b"0".to_vec())));
+}
+
+#[test]
 fn wrong_messages_get_their_sqlstates() {
     let server = Fixture::new("wrong");
     let mut c = server.connect();
