@@ -64,3 +64,13 @@ pub fn plan(
 ) -> SqlResult<Plan> {
     statement::plan(stmt, catalog, param_types, &session.path)
 }
+
+/// Like [`plan()`], for the statement inside a PREPARE or DECLARE.
+pub fn plan_inner(
+    stmt: &ParsedStatement,
+    catalog: &Catalog,
+    param_types: &[SqlType],
+    session: &SessionEnv,
+) -> SqlResult<Plan> {
+    statement::plan_inner(stmt, catalog, param_types, &session.path)
+}

@@ -23,6 +23,21 @@ pub(crate) fn plan(
     plan_kind(&stmt.sql, &stmt.kind, catalog, param_types, path)
 }
 
+/// Plans the statement inside a PREPARE or DECLARE.
+pub(crate) fn plan_inner(
+    stmt: &ParsedStatement,
+    catalog: &Catalog,
+    param_types: &[SqlType],
+    path: &SearchPath,
+) -> SqlResult<Plan> {
+    let inner = match &stmt.kind {
+        Kind::Prepare { statement, .. } => statement,
+        Kind::Declare { query, .. } => query,
+        outer => outer,
+    };
+    plan_kind(&stmt.sql, inner, catalog, param_types, path)
+}
+
 fn plan_kind(
     sql: &str,
     kind: &Kind,

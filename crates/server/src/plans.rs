@@ -2,7 +2,8 @@
 //! types for Parse.
 //!
 //! Invariants
-//! 1. A returned plan was made with the catalog passed by the caller, or needs no catalog.
+//! 1. A returned plan was made with the catalog passed by the caller, or needs no catalog. The
+//!    parameter types of a returned statement were inferred from that catalog, too.
 //! 2. Only sessions with the default search path share plans.
 //! 3. At most [`MAX_STATEMENTS`] statements of Parse messages are kept; one more clears them all.
 //!    The planner bounds its own cache.
@@ -96,6 +97,7 @@ impl Plans {
         if is_shared
             && let Some(statement) = self.prepared.get(&KeyRef { text: sql, types: &types })
             && statement.is_fresh(catalog, env)
+            && !statement.is_replanned()
         {
             return Ok(statement.clone());
         }
@@ -112,9 +114,9 @@ impl Plans {
                 "cannot insert multiple commands into a prepared statement",
             ));
         }
-        let statement = Rc::new(Prepared::new(parsed, types.clone(), catalog, env)?);
+        let statement = Rc::new(Prepared::new(parsed, &types, catalog, env)?);
         if is_shared && sql.len() + size_of_val(&*types) <= MAX_LEN {
-            // A stale statement is replaced.
+            // A statement that is stale or replanned is replaced.
             let key = Key { text: sql.into(), types: types.into() };
             if self.prepared.len() >= MAX_STATEMENTS && !self.prepared.contains_key(&key) {
                 self.prepared.clear();

@@ -3,46 +3,49 @@
 use super::cursor::Declared;
 use clearway_coordinator::{Suspended, Tag};
 use clearway_ir::search_path::SearchPath;
-use clearway_ir::{Catalog, Env, OutColumn, Plan, SessionEnv, Statement};
+use clearway_ir::{Catalog, Env, OutColumn, Plan, SessionEnv};
 use clearway_planner::ParsedStatement;
 use clearway_types::{RowBatch, SqlError, SqlResult, SqlState, SqlType};
 use clearway_wire::frontend::Formats;
 use clearway_wire::{ColumnFormat, Format};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// A parsed and planned statement, which can be planned again after a change of the catalog.
+/// A parsed and planned statement, which can be planned again after a change of the catalog. As in
+/// PostgreSQL, its parameters keep their types.
 pub struct Prepared {
     parsed: ParsedStatement,
-    types: Vec<SqlType>,
     /// It came from PREPARE ... AS or DECLARE ... FOR: only the inner statement counts.
     inner: bool,
     plan: RefCell<Arc<Plan>>,
     /// The search path used for the plan.
     path: RefCell<SearchPath>,
+    /// It has been planned again.
+    is_replanned: Cell<bool>,
 }
 
 impl Prepared {
     /// Plans a statement with the parameter types that the client declared.
     pub fn new(
         parsed: ParsedStatement,
-        types: Vec<SqlType>,
+        types: &[SqlType],
         catalog: &Catalog,
         env: &SessionEnv,
     ) -> SqlResult<Self> {
-        let plan = RefCell::new(Arc::new(clearway_planner::plan(&parsed, catalog, &types, env)?));
-        Ok(Self { parsed, types, inner: false, plan, path: RefCell::new(env.path.clone()) })
+        let plan = RefCell::new(Arc::new(clearway_planner::plan(&parsed, catalog, types, env)?));
+        let path = RefCell::new(env.path.clone());
+        Ok(Self { parsed, inner: false, plan, path, is_replanned: Cell::new(false) })
     }
 
     /// Returns the statement inside a planned PREPARE or DECLARE.
     pub fn inner(&self, plan: Arc<Plan>) -> Self {
         Self {
             parsed: self.parsed.clone(),
-            types: self.types.clone(),
             inner: true,
             plan: RefCell::new(plan),
             path: self.path.clone(),
+            is_replanned: Cell::new(false),
         }
     }
 
@@ -72,6 +75,12 @@ impl Prepared {
             && *self.path.borrow() == env.path
     }
 
+    /// Returns true if the types of its parameters may differ from those that a Parse would infer
+    /// now.
+    pub fn is_replanned(&self) -> bool {
+        self.is_replanned.get()
+    }
+
     /// Plans again.
     pub fn replan(
         &self,
@@ -79,21 +88,14 @@ impl Prepared {
         env: &SessionEnv,
         columns: ResultColumns,
     ) -> SqlResult<()> {
-        let mut plan = Arc::new(clearway_planner::plan(&self.parsed, catalog, &self.types, env)?);
-        if self.inner
-            && let Statement::Prepare { plan: inside, .. } | Statement::Declare { plan: inside, .. } =
-                &plan.statement
-        {
-            plan = inside.clone();
-        }
-        let old = self.plan.borrow().clone();
+        let old = self.plan();
+        let plan = if self.inner { clearway_planner::plan_inner } else { clearway_planner::plan };
+        let plan = plan(&self.parsed, catalog, &old.params, env)?;
         if columns == ResultColumns::Fixed {
             check_columns(&old.columns, &plan.columns)?;
-            if old.params != plan.params {
-                return Err(changed());
-            }
         }
-        self.plan.replace(plan);
+        self.is_replanned.set(true);
+        self.plan.replace(Arc::new(plan));
         self.path.replace(env.path.clone());
         Ok(())
     }
@@ -105,12 +107,8 @@ pub(super) fn check_columns(old: &[OutColumn], new: &[OutColumn]) -> SqlResult<(
     if old.len() == new.len() && old.iter().zip(new).all(|(old, new)| old.reads_as(new)) {
         return Ok(());
     }
-    Err(changed())
-}
-
-fn changed() -> SqlError {
     let text = "cached plan must not change result type";
-    SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, text)
+    Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, text))
 }
 
 /// Whether a statement that is planned again must keep its columns.

@@ -23,7 +23,7 @@ impl Item {
     /// Plans it ahead of its turn; `None` if it cannot be planned yet or has parameters.
     pub(super) fn plan(&mut self, catalog: &Catalog, env: &SessionEnv) -> Option<Arc<Plan>> {
         if let Self::Parsed(parsed) = self {
-            let statement = Prepared::new((**parsed).clone(), Vec::new(), catalog, env).ok()?;
+            let statement = Prepared::new((**parsed).clone(), &[], catalog, env).ok()?;
             *self = Self::Planned(Box::new(statement.without_parameters().ok()?));
         }
         match self {
@@ -126,7 +126,7 @@ impl Session {
     fn plan_simple(&mut self, cx: &mut Context<'_>, item: Item) -> SqlResult<Prepared> {
         let catalog = self.catalog(cx);
         let result = match item {
-            Item::Parsed(parsed) => Prepared::new(*parsed, Vec::new(), &catalog, &self.config.env),
+            Item::Parsed(parsed) => Prepared::new(*parsed, &[], &catalog, &self.config.env),
             Item::Planned(statement) if statement.is_fresh(&catalog, &self.config.env) => {
                 Ok(*statement)
             }
@@ -144,7 +144,7 @@ impl Session {
     pub(super) fn parse_simple_text(&self, catalog: &Catalog) -> SqlResult<Rc<Prepared>> {
         let parsed = clearway_planner::parse(&self.statements.simple_text)?.into_iter().next();
         let parsed = parsed.ok_or_else(|| SqlError::internal("a cached statement has no text"))?;
-        Prepared::new(parsed, Vec::new(), catalog, &self.config.env).map(Rc::new)
+        Prepared::new(parsed, &[], catalog, &self.config.env).map(Rc::new)
     }
 
     fn start_simple(

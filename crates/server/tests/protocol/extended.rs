@@ -226,6 +226,45 @@ fn prepared_statements_are_replanned_or_fail() {
     assert_eq!([c.tags(), c.tags()], ["31ZI", "2CZI"]);
 }
 
+/// As in PostgreSQL, a statement keeps the parameter types inferred at its Parse or PREPARE.
+#[test]
+fn replanned_statements_keep_their_parameter_types() {
+    let server = Fixture::new("replan-types");
+    let mut c = server.connect();
+    let types = |c: &mut crate::raw::Raw, name: &str| {
+        c.send_all(&[describe('S', name), sync()]);
+        let messages = c.until_ready();
+        let types = messages[0].body[2..].chunks(4);
+        types.map(|ty| u32::from_be_bytes(ty.try_into().unwrap())).collect::<Vec<_>>()
+    };
+    let find = "select b from t where a = $1";
+    c.query("create table t (a int primary key, b text)");
+    c.query(&format!("prepare p as {find}; prepare i as insert into t values ($1, $2)"));
+    c.send_all(&[parse("s", find, &[]), sync()]);
+    assert_eq!(c.tags(), "1ZI");
+    c.query("drop table t; create table t (a bigint primary key, b text)");
+    c.query("insert into t values (1, 'x')");
+    let run = |name: &str| [bind("", name, &["1"], false), execute("", 0), sync()].concat();
+    for name in ["s", "p"] {
+        c.send(&run(name));
+        assert_eq!(c.tags(), "2DCZI", "{name}");
+        assert_eq!(types(&mut c, name), [23], "{name}");
+    }
+    assert_eq!(c.column("execute p(1)"), ["x"]);
+    assert_eq!(c.column("execute p(4294967296)"), ["22003"]);
+    assert_eq!(c.query("execute i(2, 'y')")[0].text(), "INSERT 0 1");
+    // A new Parse infers them from the table of now.
+    c.send_all(&[parse("new", find, &[]), sync()]);
+    assert_eq!(c.tags(), "1ZI");
+    assert_eq!(types(&mut c, "new"), [20]);
+    // The comparison is impossible with the types of the statement.
+    c.query("drop table t; create table t (a text primary key, b text)");
+    for name in ["s", "p", "new"] {
+        c.send(&run(name));
+        assert_eq!(c.until_ready()[0].code(), "42883", "{name}");
+    }
+}
+
 #[test]
 fn execute_statement_has_the_columns_of_its_statement() {
     let server = Fixture::new("execute");
