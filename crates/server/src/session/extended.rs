@@ -4,7 +4,7 @@ use super::prepared::{Portal, PortalState, Prepared, ResultColumns, ResultFormat
 use super::run::{Origin, Run, ends_failed_block, failed_block};
 use super::{Context, Session};
 use clearway_coordinator::TxnStatus;
-use clearway_ir::{OutColumn, Plan, StatementText, Zone};
+use clearway_ir::{OutColumn, Plan, Signal, StatementText, Zone};
 use clearway_types::{Datum, SqlError, SqlResult, SqlState};
 use clearway_wire::backend;
 use clearway_wire::frontend::{Bind, Formats, Frontend, Oids};
@@ -222,6 +222,10 @@ impl Session {
         implicit_block: bool,
     ) {
         let key: Option<Box<str>> = (!name.is_empty()).then(|| name.into());
+        if std::mem::take(&mut self.exchange.cancelled) {
+            let origin = Origin::Portal { name: key, max_rows };
+            return self.fail(cx, &origin, &Signal::Cancel.error());
+        }
         let Some(portal) = self.portals.get_mut(key.as_deref()) else {
             return self.fail(cx, &Origin::Portal { name: key, max_rows }, &no_portal(name));
         };

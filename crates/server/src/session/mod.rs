@@ -208,6 +208,9 @@ struct Exchange {
     skip_to_sync: bool,
     /// An implicit transaction is open; the Sync or the end of the query ends it.
     implicit_open: bool,
+    /// A cancel request came while messages of the group were still to be executed. The statement
+    /// it came for may end before it notices; then the next one fails.
+    cancelled: bool,
     /// The rest of a simple query.
     simple: Option<SimpleQuery>,
     /// A COPY FROM STDIN in progress.
@@ -483,11 +486,13 @@ impl Session {
         })
     }
 
-    /// Handles a cancel request: ends the running statement, or a simple query between two
-    /// statements.
+    /// Handles a cancel request: ends the running statement, or a simple query or pipeline between
+    /// two statements.
     pub fn cancel(&mut self, cx: &mut Context<'_>) {
         if let Some(query) = &mut self.exchange.simple {
             query.cancel();
+        } else if self.exchange.implicit_open && !self.exchange.skip_to_sync {
+            self.exchange.cancelled = true;
         }
         self.interrupt(cx, Signal::Cancel.error());
     }

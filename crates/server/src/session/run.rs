@@ -430,6 +430,7 @@ impl Session {
 
     /// Ends the implicit transaction, if there is one, and sends ReadyForQuery.
     pub(super) fn end_implicit(&mut self, cx: &mut Context<'_>, commit: bool) {
+        self.exchange.cancelled = false;
         if !std::mem::take(&mut self.exchange.implicit_open) {
             return self.ready(cx);
         }

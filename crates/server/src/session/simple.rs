@@ -59,6 +59,9 @@ impl Session {
     pub(super) fn simple_query(&mut self, cx: &mut Context<'_>, sql: &str) {
         self.statements.unnamed = None;
         self.exchange.simple = None;
+        if std::mem::take(&mut self.exchange.cancelled) {
+            return self.fail(cx, &Origin::Simple, &Signal::Cancel.error());
+        }
         let catalog = self.catalog(cx);
         // In a failed block only statements that end it are allowed; they are never cached.
         if self.status() != TxnStatus::Failed

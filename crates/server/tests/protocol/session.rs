@@ -255,6 +255,28 @@ fn sleeping_session_does_not_block_its_worker() {
     assert_eq!(a.tags(), "TDCZI");
 }
 
+/// The same for a pipeline: a group of messages up to its Sync.
+#[test]
+fn cancel_request_ends_a_pipeline_between_two_statements() {
+    const STATEMENTS: usize = 1000;
+    let server = Fixture::new("cancel-pipeline");
+    let mut c = server.connect();
+    c.query("create table t (a int primary key)");
+    c.query("prepare i as insert into t values (1); prepare r as select repeat('x', 100000)");
+    let run = |name: &str| [bind("", name, &[], false), execute("", 0)].concat();
+    c.send_all(&[run("i"), run("r").repeat(STATEMENTS), sync()]);
+    assert!(c.hears_within(LIMIT));
+    cancel(&server, c.pid, c.secret);
+    let messages = c.until_ready();
+    let [.., error, _] = messages.as_slice() else { panic!("{} messages", messages.len()) };
+    assert_eq!((error.tag, error.code().as_str()), ('E', "57014"));
+    assert!(messages.iter().filter(|m| m.tag == 'D').count() < STATEMENTS);
+    // The group is undone, and the next one runs.
+    c.send_all(&[run("i"), sync()]);
+    assert_eq!(c.tags(), "2CZI");
+    assert_eq!(c.column("select count(*) from t"), ["1"]);
+}
+
 #[test]
 fn settings_follow_transactions() {
     let server = Fixture::new("settings");
