@@ -270,7 +270,6 @@ impl Session {
         }
         run.binary = declared.is_some_and(|declared| declared.binary);
         run.plan = portal.plan.clone();
-        self.statement_ended(cx);
         self.deliver(
             cx,
             run,
@@ -319,7 +318,6 @@ impl Session {
         if !at_end && run.sent < fetching.take {
             return self.fetch_later(&run, fetching);
         }
-        self.statement_ended(cx);
         self.warn_about_unknown_pids();
         let sent = run.sent as u64;
         let tag = if fetching.moves { Tag::Move(sent) } else { Tag::Fetch(sent) };

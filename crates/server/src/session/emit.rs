@@ -7,13 +7,15 @@
 //!    encoded and the buffer is not full. So a slow client costs the buffer and one part.
 //! 3. A portal that reaches its row limit keeps the rest of the part and the suspended statement
 //!    ([`Rest::Suspended`]).
+//! 4. A statement can be cancelled, and its timeout counts, until its last row is encoded.
+//!    Exception: a change that has committed without waiting for the client to take its rows.
 //!
 //! Locking: none. A crash leaves nothing.
 
 use super::prepared::{PortalState, Rest, ResultFormats};
 use super::run::{Origin, Run, Task};
 use super::{Context, Phase, Session};
-use clearway_coordinator::{Outcome, Part, Suspended, Tag};
+use clearway_coordinator::{Outcome, Part, Suspended, Tag, TxnStatus};
 use clearway_ir::Statement;
 use clearway_types::{RowBatch, SqlError, SqlState};
 use clearway_wire::{backend, copy, row};
@@ -129,6 +131,7 @@ impl Session {
                 return self.fail(cx, &Origin::Portal { name, max_rows }, &e);
             }
         };
+        self.statement_begins(cx);
         let run = Run {
             statement,
             plan,
@@ -172,16 +175,26 @@ impl Session {
         emit.pos = pos;
         let out_of_room = out.len() >= limit && emit.is_running();
         if emit.pos < emit.end || out_of_room {
-            self.times.has_waited = true;
+            self.limit_wait(cx);
             self.phase = Phase::Emitting(Box::new(emit));
             return;
         }
         self.emitted(cx, emit);
     }
 
+    /// Returns true if the statement is a change that has committed: it must not be reported as
+    /// failed.
+    pub(super) fn has_committed(&self, emit: &Emit) -> bool {
+        let changes =
+            matches!(emit.run.plan.statement, Statement::Insert(_) | Statement::Modify { .. });
+        let in_transaction = self.exchange.implicit_open || self.status() != TxnStatus::Idle;
+        changes && !in_transaction && !emit.is_running()
+    }
+
     /// Ends a statement with an error while its rows are being sent.
     pub(super) fn abort_emit(&mut self, cx: &mut Context<'_>, emit: Emit, error: SqlError) {
         if !emit.is_running() {
+            self.statement_ended(cx);
             return self.fail(cx, &emit.run.origin, &error);
         }
         let Some(client) = &mut self.client else { return };
@@ -194,6 +207,9 @@ impl Session {
     fn emitted(&mut self, cx: &mut Context<'_>, emit: Emit) {
         let Emit { run, rows, pos, next, .. } = emit;
         let is_full = run.is_full();
+        if is_full || matches!(next, Next::End(_)) {
+            self.statement_ended(cx);
+        }
         let Some(client) = &mut self.client else { return };
         match next {
             // Suspended also if the limit was reached exactly: only the next Execute finds out
@@ -207,9 +223,7 @@ impl Session {
             Next::GoOn if is_full => {
                 let Some(suspended) = client.suspend() else { return };
                 // The coming Sync ends its transaction.
-                self.exchange.implicit_open |=
-                    self.status() == clearway_coordinator::TxnStatus::Idle;
-                self.statement_ended(cx);
+                self.exchange.implicit_open |= self.status() == TxnStatus::Idle;
                 self.keep_rest(cx, run, rows, pos, Rest::Suspended(suspended), false);
             }
             Next::GoOn => {
@@ -217,8 +231,6 @@ impl Session {
                 self.after_step(cx, Task::Statement(run), step);
             }
             Next::WakeUp(suspended) => {
-                self.statement_begins(cx);
-                let Some(client) = &mut self.client else { return };
                 let step = client.resume_suspended(suspended);
                 self.after_step(cx, Task::Statement(run), step);
             }

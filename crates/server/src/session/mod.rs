@@ -507,7 +507,9 @@ impl Session {
             }
             Phase::Sleeping { run, .. } => self.complete(cx, run, Err(error)),
             Phase::Ending(ending) => self.complete(cx, ending.into_run(), Err(error)),
-            Phase::Emitting(emit) if emit.is_running() => self.abort_emit(cx, *emit, error),
+            Phase::Emitting(emit) if !self.has_committed(&emit) => {
+                self.abort_emit(cx, *emit, error)
+            }
             Phase::CopyIn => {
                 self.phase = Phase::CopyIn;
                 self.fail_copy(cx, error);

@@ -298,10 +298,10 @@ impl Session {
 
     /// Reports the end of a statement.
     pub(super) fn complete(&mut self, cx: &mut Context<'_>, run: Run, result: SqlResult<Outcome>) {
-        self.statement_ended(cx);
         self.warn_about_unknown_pids();
         match result {
             Err(e) => {
+                self.statement_ended(cx);
                 let notices = self.client.as_ref().map(Client::take_notices).unwrap_or_default();
                 self.notices(&notices);
                 self.settle_settings(false);

@@ -18,4 +18,5 @@ mod sessions;
 mod streams;
 mod system;
 mod top;
+mod unread;
 mod whole;

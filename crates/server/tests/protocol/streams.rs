@@ -8,15 +8,15 @@ use clearway_server::Config;
 use std::time::Instant;
 
 /// Rows of the table, 1 kB each in the result: more than any socket buffers.
-const ROWS: usize = 64_000;
-const WIDE: &str = "select id, repeat('x', 1000), n from t";
+pub const ROWS: usize = 64_000;
+pub const WIDE: &str = "select id, repeat('x', 1000), n from t";
 
 /// Starts a server with one worker and creates the table.
-fn fixture(name: &str) -> (Fixture, Raw) {
+pub fn fixture(name: &str) -> (Fixture, Raw) {
     fixture_with(name, |_| {})
 }
 
-fn fixture_with(name: &str, change: impl FnOnce(&mut Config)) -> (Fixture, Raw) {
+pub fn fixture_with(name: &str, change: impl FnOnce(&mut Config)) -> (Fixture, Raw) {
     let server = Fixture::with(name, |config| {
         config.workers = 1;
         change(config);
@@ -31,7 +31,7 @@ fn fixture_with(name: &str, change: impl FnOnce(&mut Config)) -> (Fixture, Raw) 
 
 /// Waits until the session waits for its client to read.
 #[track_caller]
-fn waits_for_client(asker: &mut Raw, pid: i32) {
+pub fn waits_for_client(asker: &mut Raw, pid: i32) {
     let began = Instant::now();
     while asker.column(&format!("select waits_for from clearway.sessions where pid = {pid}"))
         != ["client"]
@@ -41,7 +41,7 @@ fn waits_for_client(asker: &mut Raw, pid: i32) {
 }
 
 /// The messages up to ReadyForQuery without the rows, and the number of rows.
-fn summary(c: &mut Raw) -> (Vec<Message>, usize) {
+pub fn summary(c: &mut Raw) -> (Vec<Message>, usize) {
     let (mut others, mut rows) = (Vec::new(), 0);
     loop {
         let message = c.next();
@@ -56,7 +56,7 @@ fn summary(c: &mut Raw) -> (Vec<Message>, usize) {
     }
 }
 
-fn tags(messages: &[Message]) -> String {
+pub fn tags(messages: &[Message]) -> String {
     messages.iter().map(|m| m.tag).collect()
 }
 
