@@ -102,8 +102,9 @@ table::settings! {
     /// Maximum number of connections, 1 to 1048576. Further connections are refused with 53300
     /// [default: 10000]
     max_connections("N"): usize => usize = 10_000, in 1..=1 << 20;
-    /// Milliseconds that a new connection has to send its startup packet, 10 to 600000. The
-    /// connection is closed afterwards [default: 60000]
+    /// Milliseconds that a new connection has to send its startup packet, and that a client which
+    /// has closed its side may take to read more of its replies, 10 to 600000. The connection is
+    /// closed afterwards [default: 60000]
     startup_timeout_ms("MILLISECONDS"): u64 => u64 = 60_000, in 10..=600_000;
     /// Microseconds that an idle worker spins before it sleeps, while few sessions are active, 0 to
     /// 10000; 0 sleeps at once [default: 50]

@@ -197,9 +197,14 @@ impl Io {
         Some((self.holds.front()?.lsn, self.holds.back()?.lsn))
     }
 
+    /// Returns the number of bytes of output that are not sent yet.
+    pub fn unsent(&self) -> usize {
+        self.out.len() - self.sent
+    }
+
     /// Returns true if too much output is unsent to produce more.
     pub fn is_full(&self) -> bool {
-        self.out.len() - self.sent > HIGH_WATER
+        self.unsent() > HIGH_WATER
     }
 
     /// Returns true if everything has been sent.

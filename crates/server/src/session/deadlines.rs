@@ -1,5 +1,6 @@
 //! A session's deadlines: for its startup packet, its statement, its waits for locks (their timeout
-//! and their log line), and its idle time inside a transaction.
+//! and their log line), its idle time inside a transaction, and the time that a client which has
+//! closed its side takes to read on.
 //!
 //! Invariants
 //! 1. Each kind has at most one pending deadline at the worker. It may be left over from an earlier
@@ -40,6 +41,9 @@ pub(super) struct Deadlines {
     lock: u64,
     long_wait: u64,
     idle: u64,
+    draining: u64,
+    /// Bytes that were not sent yet when the deadline `draining` was set.
+    unsent: usize,
     statement_ends: Option<Instant>,
     idle_since: Option<Instant>,
 }
@@ -135,6 +139,10 @@ impl Session {
             d.long_wait = 0;
             return self.long_wait_is_due(cx);
         }
+        if ticket == d.draining {
+            d.draining = 0;
+            return self.draining_is_due(cx);
+        }
         if ticket == d.idle {
             d.idle = 0;
             return self.idle_time_is_due(cx);
@@ -152,6 +160,25 @@ impl Session {
     /// Closes silently, as PostgreSQL does: the client's protocol is still unknown.
     fn startup_is_due(&mut self) {
         if matches!(self.phase, Phase::Startup) {
+            self.phase = Phase::Closing;
+        }
+    }
+
+    /// Sets the deadline for a client that has closed its side and has not taken all replies.
+    pub(super) fn limit_draining(&mut self, cx: &mut Context<'_>) {
+        if self.deadlines.draining == 0 {
+            let limit = Duration::from_millis(cx.shared.config.startup_timeout_ms);
+            self.deadlines.unsent = self.io.unsent();
+            self.deadlines.draining = cx.timers.set(cx.now() + limit, self.schedule.slot);
+        }
+    }
+
+    /// Closes the connection if its client has taken nothing since the deadline was set.
+    fn draining_is_due(&mut self, cx: &mut Context<'_>) {
+        // If the socket takes output, the replies wait for the log.
+        if self.io.writable || self.io.unsent() < self.deadlines.unsent {
+            self.limit_draining(cx);
+        } else {
             self.phase = Phase::Closing;
         }
     }

@@ -84,13 +84,17 @@ impl Session {
     }
 
     /// Handles the end of the input, or input that cannot be decoded. The client may still read:
-    /// released replies are sent when the log allows it.
+    /// released replies are sent when the log allows it and the client takes them.
     pub(super) fn end_of_input(&mut self, cx: &mut Context<'_>) {
         if matches!(self.phase, Phase::CopyIn) {
             return self.end_of_input_in_copy(cx);
         }
         self.io.discard_unreleased();
-        self.phase = Phase::Closing;
+        self.portals.clear();
+        if let Some(client) = self.client.take() {
+            client.close();
+        }
+        self.phase = Phase::Draining;
     }
 
     fn message(&mut self, cx: &mut Context<'_>, message: Frontend<'_>, rest: &[u8]) {
@@ -105,7 +109,7 @@ impl Session {
                 self.end_implicit(cx, commit);
             }
             Frontend::Flush => self.io.release(),
-            Frontend::Terminate => self.phase = Phase::Closing,
+            Frontend::Terminate => self.end_of_input(cx),
             Frontend::Execute { portal, max_rows } => {
                 // Alone in its group: a statement that commits itself. Otherwise the coming Sync
                 // commits the group.

@@ -9,7 +9,9 @@
 //!    the extended protocol, when COPY data is requested, when a statement reports progress, or
 //!    when the buffer is full. Replies that are not released when the client's stream ends are
 //!    dropped.
-//! 4. When a session is closed, its transaction is aborted and its cancel key is removed.
+//! 4. When a session is closed, its transaction is aborted and its cancel key is removed. The
+//!    transaction is aborted already when the client's stream ends: replies that the client has not
+//!    taken yet keep no locks.
 //!
 //! Locking: none; a session lives in its worker's thread. A crash leaves nothing.
 //!
@@ -103,7 +105,9 @@ enum Phase {
     Emitting(Box<Emit>),
     /// Waits for COPY data.
     CopyIn,
-    /// Ends when its output has been sent.
+    /// Has no more input and no transaction: ends when the client has taken its replies.
+    Draining,
+    /// Ends when its output has been sent, or as soon as the client does not take it.
     Closing,
 }
 
@@ -342,8 +346,11 @@ impl Session {
         if turn == Turn::Waits && !matches!(self.phase, Phase::Running { .. }) {
             self.release_partitions();
         }
-        if matches!(self.phase, Phase::Closing) && (self.io.is_flushed() || !self.io.writable) {
-            turn = Turn::Over;
+        match self.phase {
+            Phase::Draining | Phase::Closing if self.io.is_flushed() => turn = Turn::Over,
+            Phase::Draining => self.limit_draining(cx),
+            Phase::Closing if !self.io.writable => turn = Turn::Over,
+            _ => {}
         }
         if self.input.is_empty() {
             std::mem::swap(&mut self.input, spare);
@@ -376,6 +383,7 @@ impl Session {
                 Phase::Running { .. }
                 | Phase::Sleeping { .. }
                 | Phase::Ending(_)
+                | Phase::Draining
                 | Phase::Closing => {
                     return Turn::Waits;
                 }
@@ -523,7 +531,7 @@ impl Session {
     pub fn shut_down(&mut self, cx: &mut Context<'_>) {
         let e = Signal::Terminate.error();
         match self.phase {
-            Phase::Startup | Phase::Closing => self.phase = Phase::Closing,
+            Phase::Startup | Phase::Draining | Phase::Closing => self.phase = Phase::Closing,
             Phase::Idle if self.input.is_empty() => self.fatal(cx, &e),
             Phase::Idle | Phase::NextStatement => {}
             _ => self.interrupt(cx, e),

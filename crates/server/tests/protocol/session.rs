@@ -388,3 +388,16 @@ fn client_that_has_closed_its_side_gets_its_replies() {
     assert_eq!(c.tags(), "CZI");
     assert!(c.try_next().is_none());
 }
+
+/// No Sync has committed the group or asked for its replies.
+#[test]
+fn terminate_undoes_an_open_group() {
+    let server = Fixture::new("terminate");
+    let (mut c, mut other) = (server.connect(), server.connect());
+    other.query("create table t (a int primary key)");
+    c.send_all(&[run("insert into t values (1)"), message(b'X', b"")]);
+    let mut rest = Vec::new();
+    c.stream.read_to_end(&mut rest).unwrap();
+    assert_eq!(rest, b"");
+    assert_eq!(other.query("insert into t values (1)")[0].text(), "INSERT 0 1");
+}

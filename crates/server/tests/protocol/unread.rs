@@ -1,7 +1,9 @@
-//! Large results whose client cancels before it has read them.
+//! Large results whose client cancels, or closes its side, before it has read them.
 
-use crate::raw::{bind, execute, parse, query, sync};
-use crate::streams::{ROWS, WIDE, fixture, summary, tags, waits_for_client};
+use crate::raw::{bind, execute, message, parse, query, sync};
+use crate::streams::{ROWS, WIDE, fixture, fixture_with, summary, tags, waits_for_client};
+use std::io::Read;
+use std::net::Shutdown;
 
 /// A sorted result is complete before it is sent. It can be cancelled all the same.
 #[test]
@@ -57,5 +59,47 @@ fn returning_is_cancelled_unless_it_has_committed() {
     assert_eq!(asker.column("select sum(n) from t"), [ROWS.to_string()]);
     let (others, rows) = summary(&mut c);
     assert_eq!((tags(&others), rows), ("TCZ".to_owned(), ROWS));
+    server.stop();
+}
+
+/// A client that has sent its last message gets its replies, although they do not fit into the
+/// buffers of the server and the network.
+#[test]
+fn client_that_has_closed_its_side_gets_a_large_result() {
+    let (server, mut asker) = fixture("stream-half-close");
+    for terminates in [false, true] {
+        let mut c = server.connect();
+        c.send(&query(WIDE));
+        if terminates {
+            c.send(&message(b'X', b""));
+        } else {
+            c.stream.shutdown(Shutdown::Write).unwrap();
+        }
+        waits_for_client(&mut asker, c.pid);
+        let (others, rows) = summary(&mut c);
+        assert_eq!((tags(&others), rows), ("TCZ".to_owned(), ROWS));
+        assert_eq!(c.stream.read(&mut [0]).unwrap(), 0);
+    }
+    server.stop();
+}
+
+/// Such a client may stop reading: then its connection is closed.
+#[test]
+fn client_that_does_not_read_on_is_closed() {
+    let (server, mut asker) =
+        fixture_with("stream-unread", |config| config.startup_timeout_ms = 2_000);
+    let mut c = server.connect();
+    c.query("begin; update t set n = 1 where id = 1");
+    c.send(&query(WIDE));
+    c.stream.shutdown(Shutdown::Write).unwrap();
+    waits_for_client(&mut asker, c.pid);
+    // Read until the server has handled the end of the stream. Part of the reply is still unsent.
+    let is_listed = format!("select count(*) from clearway.sessions where pid = {}", c.pid);
+    while asker.column(&is_listed) == ["1"] {
+        c.stream.read_exact(&mut [0; 64 << 10]).unwrap();
+    }
+    // Its transaction has ended.
+    assert_eq!(asker.query("update t set n = n")[0].text(), format!("UPDATE {ROWS}"));
+    asker.repeat_until("select sessions from clearway.activity", &["1"]);
     server.stop();
 }
