@@ -68,7 +68,7 @@ static SETTINGS: &[Setting] = &[
     s("bytea_output", "hex", Kind::OneOf(&["hex", "escape"]), false),
     s("check_function_bodies", "on", Kind::Bool, false),
     s("client_min_messages", "notice", LEVELS, false),
-    s("default_table_access_method", "btree", Kind::Fixed, false),
+    s("default_table_access_method", "heap", Kind::TableMethod, false),
     s("default_tablespace", "", Kind::Tablespace, false),
     s("default_transaction_deferrable", "off", Kind::Bool, false),
     s("default_transaction_isolation", "read committed", Kind::Isolation, false),

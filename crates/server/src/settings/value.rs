@@ -26,6 +26,8 @@ pub(super) enum Kind {
     Encoding,
     DateStyle,
     Tablespace,
+    /// A table access method. The only name is PostgreSQL's, which its dumps set.
+    TableMethod,
     Zone,
     /// Cannot be set.
     Fixed,
@@ -82,6 +84,13 @@ pub(super) fn check(name: &str, kind: Kind, value: &str) -> SqlResult<String> {
         Kind::Tablespace if value.is_empty() || value == "pg_default" => value.to_owned(),
         Kind::Tablespace => {
             return Err(wrong().detail(format!("Tablespace \"{value}\" does not exist.")));
+        }
+        Kind::TableMethod if value == "heap" => value.to_owned(),
+        Kind::TableMethod if value.is_empty() => {
+            return Err(wrong().detail(format!("{name} cannot be empty.")));
+        }
+        Kind::TableMethod => {
+            return Err(wrong().detail(format!("Table access method \"{value}\" does not exist.")));
         }
         Kind::Zone if lower == "default" => "UTC".to_owned(),
         Kind::Zone => Zone::setting(value).ok_or_else(wrong)?.1,
