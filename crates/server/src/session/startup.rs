@@ -104,10 +104,13 @@ impl Session {
             config.synchronous_commit,
             config.default_transaction_isolation,
         );
+        // As in PostgreSQL, the other parameters override the options.
+        if let Some(options) = get("options") {
+            self.options(options)?;
+        }
         for (name, value) in parameters {
             match *name {
-                "user" | "database" | "replication" => {}
-                "options" => self.options(value)?,
+                "user" | "database" | "replication" | "options" => {}
                 name if name.starts_with("_pq_.") => {}
                 name => self.config.settings.set(name, Some(value), SetScope::Session)?,
             }
@@ -127,23 +130,24 @@ impl Session {
     }
 
     /// Applies `-c name=value`, `-cname=value` and `--name=value`, as on PostgreSQL's command line.
-    /// A backslash escapes the next character.
+    /// A dash in a name stands for an underscore. A backslash escapes the next character.
     fn options(&mut self, text: &str) -> SqlResult<()> {
         let mut words = words(text).into_iter();
         while let Some(word) = words.next() {
-            let setting = match word.strip_prefix("-c") {
-                Some("") => words.next().unwrap_or_default(),
-                Some(rest) => rest.to_owned(),
-                None => word.strip_prefix("--").map(|w| w.replace('-', "_")).ok_or_else(|| {
+            let (switch, setting) = match (word.strip_prefix("-c"), word.strip_prefix("--")) {
+                (Some(""), _) => ("-c ", words.next().unwrap_or_default()),
+                (Some(rest), _) => ("-c ", rest.to_owned()),
+                (None, Some(rest)) => ("--", rest.to_owned()),
+                (None, None) => {
                     let text = format!("invalid command-line argument for server process: {word}");
-                    SqlError::new(SqlState::SYNTAX, text)
-                        .hint("Try \"postgres --help\" for more information.")
-                })?,
+                    return Err(SqlError::new(SqlState::SYNTAX, text)
+                        .hint("Try \"postgres --help\" for more information."));
+                }
             };
             let (name, value) = setting.split_once('=').ok_or_else(|| {
-                SqlError::new(SqlState::SYNTAX, format!("-c {setting} requires a value"))
+                SqlError::new(SqlState::SYNTAX, format!("{switch}{setting} requires a value"))
             })?;
-            self.config.settings.set(name, Some(value), SetScope::Session)?;
+            self.config.settings.set(&name.replace('-', "_"), Some(value), SetScope::Session)?;
         }
         Ok(())
     }

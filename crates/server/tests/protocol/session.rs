@@ -36,6 +36,26 @@ fn startup_refuses_encryption_and_reports_thirteen_parameters() {
     assert!(c.try_next().is_none());
 }
 
+/// Options apply before the other parameters. A dash in a name stands for an underscore.
+#[test]
+fn startup_parameters_override_options() {
+    let server = Fixture::new("startup-options");
+    let mut c = Raw::open(server.address());
+    c.send(&startup(&[
+        ("user", "me"),
+        ("application_name", "parameter"),
+        ("options", "-c application-name=option --lc-time=a-b -cextra-float-digits=3"),
+    ]));
+    c.until_ready();
+    assert_eq!(c.column("show application_name"), ["parameter"]);
+    assert_eq!(c.column("show lc_time"), ["a-b"]);
+    assert_eq!(c.column("show extra_float_digits"), ["3"]);
+    let mut c = Raw::open(server.address());
+    c.send(&startup(&[("user", "me"), ("options", "--jit")]));
+    let messages: Vec<_> = std::iter::from_fn(|| c.try_next()).collect();
+    assert_eq!(messages.last().unwrap().primary(), "--jit requires a value");
+}
+
 #[test]
 fn unknown_database_is_refused() {
     let server = Fixture::with("databases", |config| config.database = "shop".into());
@@ -246,15 +266,6 @@ fn cancel_request_ends_a_query_between_two_statements() {
     assert_eq!(c.column("select count(*) from t"), ["0"]);
 }
 
-#[test]
-fn sleeping_session_does_not_block_its_worker() {
-    let server = Fixture::with("sleep", |config| config.workers = 1);
-    let (mut a, mut b) = (server.connect(), server.connect());
-    a.send(&query("select pg_sleep(0.2)"));
-    assert_eq!(b.column("select 1"), ["1"]);
-    assert_eq!(a.tags(), "TDCZI");
-}
-
 /// The same for a pipeline: a group of messages up to its Sync.
 #[test]
 fn cancel_request_ends_a_pipeline_between_two_statements() {
@@ -275,6 +286,15 @@ fn cancel_request_ends_a_pipeline_between_two_statements() {
     c.send_all(&[run("i"), sync()]);
     assert_eq!(c.tags(), "2CZI");
     assert_eq!(c.column("select count(*) from t"), ["1"]);
+}
+
+#[test]
+fn sleeping_session_does_not_block_its_worker() {
+    let server = Fixture::with("sleep", |config| config.workers = 1);
+    let (mut a, mut b) = (server.connect(), server.connect());
+    a.send(&query("select pg_sleep(0.2)"));
+    assert_eq!(b.column("select 1"), ["1"]);
+    assert_eq!(a.tags(), "TDCZI");
 }
 
 #[test]
