@@ -84,6 +84,8 @@ pub(crate) struct Binder<'a> {
     copied: usize,
     /// The schemas searched for a name without a schema.
     pub(crate) path: SearchPath,
+    /// Parameters used, and where, when their types were not decided and did not matter there.
+    untyped: Vec<(usize, Option<u32>)>,
     /// Columns of the scope named outside aggregates and GROUP BY, and where.
     pub(crate) seen: Vec<(usize, Location)>,
 }
@@ -100,16 +102,29 @@ impl<'a> Binder<'a> {
             randoms: 0,
             copied: 0,
             path,
+            untyped: Vec::new(),
             seen: Vec::new(),
         }
     }
 
     /// Returns the parameters' final types. Undecided ones become text.
-    pub(crate) fn final_params(&self) -> Vec<SqlType> {
-        self.params
-            .iter()
-            .map(|t| if *t == SqlType::Unknown { SqlType::Text } else { *t })
-            .collect()
+    ///
+    /// # Errors
+    /// As in PostgreSQL, 42P08 if a type was decided after a use that did not decide it, and 42P18
+    /// if there were only such uses.
+    pub(crate) fn final_params(&self) -> SqlResult<Vec<SqlType>> {
+        let is_decided = |n: usize| self.params[n] != SqlType::Unknown;
+        let late = self.untyped.iter().find(|(n, _)| is_decided(*n));
+        if let Some((n, position)) = late.or(self.untyped.iter().min_by_key(|(n, _)| n)) {
+            let text = format!("could not determine data type of parameter ${}", n + 1);
+            if !is_decided(*n) {
+                return Err(SqlError::new(SqlState::INDETERMINATE_DATATYPE, text));
+            }
+            let error = SqlError::new(SqlState(*b"42P08"), text);
+            return Err(if let Some(at) = position { error.at(*at) } else { error });
+        }
+        let decided = |t: &SqlType| if *t == SqlType::Unknown { SqlType::Text } else { *t };
+        Ok(self.params.iter().map(decided).collect())
     }
 
     /// Binds an expression. An undecided one keeps type Unknown. Errors point to the innermost
@@ -331,8 +346,8 @@ impl<'a> Binder<'a> {
     fn is_null(&mut self, e: &ast::Expr) -> SqlResult<Typed> {
         let inner = self.bind(e)?;
         if let (SqlType::Unknown, Expr::Param(n)) = (inner.ty, &inner.expr) {
-            let text = format!("could not determine data type of parameter ${}", n + 1);
-            return Err(SqlError::new(SqlState::INDETERMINATE_DATATYPE, text));
+            let position = self.position(e);
+            self.untyped.push((*n, position));
         }
         Ok(Typed::new(Expr::IsNull(Box::new(inner.expr)), SqlType::Bool))
     }

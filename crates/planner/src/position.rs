@@ -39,9 +39,7 @@ impl Binder<'_> {
     }
 
     fn placed(&self, err: SqlError, e: &ast::Expr) -> SqlError {
-        // PostgreSQL reports a missing parameter type only after it has read the whole statement.
-        let nowhere = err.state() == SqlState::INDETERMINATE_DATATYPE;
-        if nowhere || err.position().is_some() { err } else { place(err, self.sql, self.start(e)) }
+        if err.position().is_some() { err } else { place(err, self.sql, self.start(e)) }
     }
 
     /// Returns where the expression's text begins for PostgreSQL: enclosing parentheses do not

@@ -49,7 +49,7 @@ fn plan_kind(
     let (statement, columns) = bind(&mut b, sql, kind, catalog)?;
     let bound = !matches!(kind, Kind::Plain(_) | Kind::Execute { .. });
     Ok(Plan {
-        params: b.final_params(),
+        params: b.final_params()?,
         columns,
         statement,
         catalog: bound.then_some(catalog.version),
@@ -166,7 +166,7 @@ fn bind(
         Kind::Declare { name, options, query } => {
             let (statement, columns) = bind(b, sql, query, catalog)?;
             let plan = Plan {
-                params: b.final_params(),
+                params: b.final_params()?,
                 columns,
                 statement,
                 catalog: Some(catalog.version),
