@@ -1,81 +1,76 @@
 //! LIKE and ILIKE: `%` matches any run of characters, `_` any one character; a backslash escapes
 //! the next.
 //!
-//! A pattern is split at each `%` into pieces. The first and the last piece match at the ends of
-//! the text, each other one at the leftmost place after the piece before it. A piece without `_`
-//! between its characters is found in linear time. Others are compared at every place, as in
-//! PostgreSQL; since other sessions wait meanwhile, the number of comparisons is limited.
+//! A pattern is split at each `%` into pieces. As in PostgreSQL, it is read in place: a match needs
+//! no memory for the pieces. The first and the last piece match at the ends of the text, each other
+//! one at the leftmost place after the piece before it. A piece without `_` between its characters
+//! is found in linear time. Others are compared at every place, as in PostgreSQL; since other
+//! sessions wait meanwhile, the number of comparisons is limited.
 
 use clearway_types::{SqlError, SqlResult, SqlState};
 use std::borrow::Cow;
 
-/// Maximum number of bytes that one match compares, apart from linear searches.
+/// Maximum number of characters that one match compares, apart from linear searches.
 const MAX_COMPARED: usize = if cfg!(test) { 1 << 20 } else { 1 << 30 };
 
 /// Returns true if the text matches. An escape at the end of the pattern is an error, 22025 as in
-/// PostgreSQL.
+/// PostgreSQL. Copies at most one piece at a time; ILIKE also copies the text and the pattern.
 ///
 /// # Errors
 /// 54000 if the match takes more than [`MAX_COMPARED`] comparisons.
 pub(crate) fn matches(text: &str, pattern: &str, insensitive: bool) -> SqlResult<bool> {
-    let pieces = compile(&folded(pattern, insensitive))?;
-    run(&folded(text, insensitive), &pieces)
+    let escapes = pattern.bytes().rev().take_while(|b| *b == b'\\').count();
+    if escapes % 2 == 1 {
+        let text = "LIKE pattern must not end with escape character";
+        return Err(SqlError::new(SqlState(*b"22025"), text));
+    }
+    run(&folded(text, insensitive), &folded(pattern, insensitive))
 }
 
 fn folded(s: &str, insensitive: bool) -> Cow<'_, str> {
     if insensitive { s.chars().flat_map(char::to_lowercase).collect() } else { Cow::Borrowed(s) }
 }
 
-/// Part of a piece.
-#[derive(Debug, PartialEq)]
-enum Part {
-    /// These characters; at least one.
-    Text(String),
-    /// This many of any characters; at least one.
-    Any(usize),
-}
-
-/// The pattern between two `%`.
-type Piece = Vec<Part>;
-
-/// Returns the pattern's pieces: one more than it has `%`.
-fn compile(pattern: &str) -> SqlResult<Vec<Piece>> {
-    let mut pieces = vec![Piece::new()];
-    let mut chars = pattern.chars();
-    while let Some(c) = chars.next() {
-        if c == '%' {
-            pieces.push(Piece::new());
-            continue;
-        }
-        let Some(piece) = pieces.last_mut() else { break };
-        match (c, piece.last_mut()) {
-            ('_', Some(Part::Any(n))) => *n += 1,
-            ('_', _) => piece.push(Part::Any(1)),
-            (c, last) => {
-                let c = if c == '\\' { chars.next().ok_or_else(ends_with_escape)? } else { c };
-                match last {
-                    Some(Part::Text(text)) => text.push(c),
-                    _ => piece.push(Part::Text(c.into())),
-                }
-            }
-        }
+/// Splits a pattern before its first `special` that is not escaped.
+fn split(pattern: &str, special: u8) -> (&str, &str) {
+    let (bytes, mut at) = (pattern.as_bytes(), 0);
+    // Both characters are ASCII, so neither is part of a longer one.
+    while let Some(&b) = bytes.get(at).filter(|b| **b != special) {
+        at += if b == b'\\' { 2 } else { 1 };
     }
-    Ok(pieces)
+    pattern.split_at(at)
 }
 
-fn ends_with_escape() -> SqlError {
-    SqlError::new(SqlState(*b"22025"), "LIKE pattern must not end with escape character")
+/// Returns the piece before the first `%`, and the pattern after that.
+fn first_piece(pattern: &str) -> (&str, Option<&str>) {
+    let (piece, rest) = split(pattern, b'%');
+    (piece, rest.strip_prefix('%'))
 }
 
-fn run(text: &str, pieces: &[Piece]) -> SqlResult<bool> {
+/// Returns what the characters of a piece match: a character, or `None` for any one.
+fn characters(piece: &str) -> impl Iterator<Item = Option<char>> {
+    let mut chars = piece.chars();
+    std::iter::from_fn(move || match chars.next()? {
+        '_' => Some(None),
+        '\\' => chars.next().map(Some),
+        c => Some(Some(c)),
+    })
+}
+
+fn run(text: &str, pattern: &str) -> SqlResult<bool> {
     let mut compared = 0;
-    let [first, others @ ..] = pieces else { return Ok(text.is_empty()) };
-    let Some(text) = after(text, first, &mut compared) else { return Ok(false) };
-    let [between @ .., last] = others else { return Ok(text.is_empty()) };
-    let Some(mut text) = before(text, last) else { return Ok(false) };
-    for piece in between {
+    let (piece, mut rest) = first_piece(pattern);
+    let Some(mut text) = after(text, piece, &mut compared) else { return Ok(false) };
+    if rest.is_none() {
+        return Ok(text.is_empty());
+    }
+    while let Some(pattern) = rest {
+        let (piece, next) = first_piece(pattern);
+        if next.is_none() {
+            return Ok(ends_with(text, piece));
+        }
         match find(text, piece, &mut compared)? {
-            Some(rest) => text = rest,
+            Some(found) => (text, rest) = (found, next),
             None => return Ok(false),
         }
     }
@@ -90,54 +85,50 @@ fn skip(text: &str, n: usize) -> Option<&str> {
 }
 
 /// Returns the text after the piece, if it begins with it.
-fn after<'t>(mut text: &'t str, piece: &[Part], compared: &mut usize) -> Option<&'t str> {
-    for part in piece {
-        text = match part {
-            Part::Text(wanted) => {
-                let same = text.bytes().zip(wanted.bytes()).take_while(|(a, b)| a == b).count();
-                *compared += same + 1;
-                text.get(wanted.len()..).filter(|_| same == wanted.len())?
-            }
-            Part::Any(n) => {
-                *compared += n;
-                skip(text, *n)?
-            }
-        };
+fn after<'t>(text: &'t str, piece: &str, compared: &mut usize) -> Option<&'t str> {
+    let mut chars = text.chars();
+    for wanted in characters(piece) {
+        *compared += 1;
+        let c = chars.next()?;
+        if wanted.is_some_and(|wanted| wanted != c) {
+            return None;
+        }
     }
-    Some(text)
+    Some(chars.as_str())
 }
 
-/// Returns the text before the piece, if it ends with it.
-fn before<'t>(mut text: &'t str, piece: &[Part]) -> Option<&'t str> {
-    for part in piece.iter().rev() {
-        text = match part {
-            Part::Text(wanted) => text.strip_suffix(wanted.as_str())?,
-            Part::Any(n) => {
-                let mut chars = text.chars();
-                (0..*n).try_for_each(|_| chars.next_back().map(drop))?;
-                chars.as_str()
-            }
-        };
+/// Returns true if the text ends with the piece.
+fn ends_with(text: &str, piece: &str) -> bool {
+    let (mut chars, mut before) = (text.chars(), 0);
+    for _ in characters(piece) {
+        if chars.next_back().is_none() {
+            return false;
+        }
     }
-    Some(text)
+    after(&text[chars.as_str().len()..], piece, &mut before).is_some()
+}
+
+/// Returns a piece's text without `_`: the characters that it matches.
+fn unescaped(piece: &str) -> Cow<'_, str> {
+    if piece.contains('\\') { characters(piece).flatten().collect() } else { Cow::Borrowed(piece) }
 }
 
 /// Returns the text after the piece's leftmost occurrence. A piece has a fixed number of
 /// characters, so the leftmost one also ends first.
-fn find<'t>(mut text: &'t str, piece: &[Part], compared: &mut usize) -> SqlResult<Option<&'t str>> {
-    let mut piece = piece;
-    if let [Part::Any(n), others @ ..] = piece {
-        let Some(rest) = skip(text, *n) else { return Ok(None) };
-        (text, piece) = (rest, others);
+fn find<'t>(text: &'t str, piece: &str, compared: &mut usize) -> SqlResult<Option<&'t str>> {
+    let inner = piece.trim_start_matches('_');
+    let Some(mut text) = skip(text, piece.len() - inner.len()) else { return Ok(None) };
+    let (start, others) = split(inner, b'_');
+    if start.is_empty() {
+        return Ok(Some(text));
     }
-    let [Part::Text(start), others @ ..] = piece else { return Ok(Some(text)) };
-    while let Some(at) = text.find(start.as_str()) {
+    let start = unescaped(start);
+    let any = others.bytes().all(|b| b == b'_');
+    while let Some(at) = text.find(&*start) {
         let found = &text[at + start.len()..];
-        match others {
-            [] => return Ok(Some(found)),
+        if any {
             // Further right there are even fewer characters left.
-            [Part::Any(n)] => return Ok(skip(found, *n)),
-            _ => {}
+            return Ok(skip(found, others.len()));
         }
         if let Some(rest) = after(found, others, compared) {
             return Ok(Some(rest));
@@ -198,6 +189,24 @@ mod tests {
         ] {
             assert_eq!(matches(&text, &pattern, false).unwrap(), found, "{}", &pattern[..9]);
         }
+    }
+
+    #[test]
+    fn escaped_text_is_found_in_linear_time() {
+        let text = "a".repeat(2_000_000);
+        for last in ["\\b", "\\%", "\\_", "\\\\"] {
+            let pattern = format!("%{}{last}%", "\\a".repeat(1_000_000));
+            assert!(!matches(&text, &pattern, false).unwrap());
+        }
+    }
+
+    #[test]
+    fn escape_at_the_end_of_the_pattern_is_an_error() {
+        for pattern in ["\\", "a\\", "%\\\\\\", "_%é\\"] {
+            let error = matches("a", pattern, false).unwrap_err();
+            assert_eq!(error.state(), SqlState(*b"22025"), "{pattern}");
+        }
+        assert!(matches("a\\", "_\\\\", false).unwrap());
     }
 
     #[test]

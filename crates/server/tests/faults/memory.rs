@@ -182,3 +182,22 @@ fn result_of_200_mb_takes_less_than_16_mb() {
     drop(asker);
     server.stop().unwrap();
 }
+
+/// A pattern is matched in place, whatever its number of parts.
+#[test]
+fn long_patterns_take_less_than_256_mb() {
+    const MAX_GROWTH: u64 = 256 << 20;
+    let place = Place::new("pattern-memory");
+    let server = start(&place.data(), "64MiB");
+    let mut client = connect(&server);
+    for unit in ["%_", "%a", "_a"] {
+        peak(&server);
+        let before = peak(&server);
+        let sql = format!("SELECT CASE WHEN 'b' LIKE repeat('{unit}', 30000000) THEN 1 ELSE 0 END");
+        assert_eq!(client.number(&sql).unwrap(), 0);
+        let after = peak(&server);
+        assert!(after < before + MAX_GROWTH, "{sql}: from {before} to {after} bytes of memory");
+    }
+    drop(client);
+    server.stop().unwrap();
+}
