@@ -46,7 +46,7 @@ const SYNC: Kind = Kind::OneOf(&[
     "0",
 ]);
 const QUOTE: Kind =
-    Kind::OneOf(&["safe_encoding", "on", "off", "true", "false", "yes", "no", "1", "0"]);
+    Kind::NotOff(&["safe_encoding", "on", "off", "true", "false", "yes", "no", "1", "0"]);
 const INTERVALS: Kind = Kind::First(&["postgres", "postgres_verbose", "sql_standard", "iso_8601"]);
 
 #[rustfmt::skip]

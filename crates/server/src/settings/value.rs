@@ -18,6 +18,8 @@ pub(super) enum Kind {
     /// the digits that identify them.
     FloatDigits,
     OneOf(&'static [&'static str]),
+    /// One of these values. PostgreSQL accepts off, too, which is not supported.
+    NotOff(&'static [&'static str]),
     /// Only the first of these values is supported; PostgreSQL accepts the others, too.
     First(&'static [&'static str]),
     /// A boolean of which only on is supported.
@@ -72,6 +74,10 @@ pub(super) fn check(name: &str, kind: Kind, value: &str) -> SqlResult<String> {
             _ => lower,
         },
         Kind::OneOf(_) => return Err(wrong()),
+        Kind::NotOff(values) => match check(name, Kind::OneOf(values), value)?.as_str() {
+            "off" => return Err(refused(name, value)),
+            value => value.to_owned(),
+        },
         Kind::First([first, ..]) if *first == lower => lower,
         Kind::First(values) if values.contains(&lower.as_str()) => {
             return Err(refused(name, value));
