@@ -415,7 +415,7 @@ impl<'a> Binder<'a> {
         arms: &[ast::CaseWhen],
         otherwise: Option<&ast::Expr>,
     ) -> SqlResult<Typed> {
-        let operand = operand
+        let mut operand = operand
             .map(|e| self.bind(e).and_then(|t| self.decide(t, SqlType::Text)))
             .transpose()?;
         // Each arm's test: the type that the operand is converted to, and what it is compared with;
@@ -444,6 +444,14 @@ impl<'a> Binder<'a> {
                 (_, condition) => (None, condition),
             });
             results.push(self.bind(&arm.result)?);
+        }
+        // An operand that our numeric cannot hold is a float8 if all arms compare it as one.
+        if let Some(o) = &mut operand
+            && long_numeric_text(&o.expr).is_some()
+            && tests.iter().all(|(to, _)| *to == Some(SqlType::Float8))
+        {
+            *o = self.cast_to(o.clone(), SqlType::Float8)?;
+            tests.iter_mut().for_each(|(to, _)| *to = None);
         }
         let (mut results, ty) = self.unify_at(results, results_of, "CASE")?;
         let otherwise = otherwise.is_some().then(|| Box::new(results.remove(0)));
