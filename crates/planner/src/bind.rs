@@ -20,9 +20,11 @@ use sqlparser::tokenizer::{Location, Token};
 
 /// Column numbers from here on are aggregates that have no position yet.
 pub(crate) const AGGREGATE: usize = 1 << 24;
-/// Maximum size of a statement's copied expressions: the number of nodes, with a node more for each
-/// 16 bytes of text.
+/// Maximum number of nodes of a statement's copied expressions.
 const MAX_COPIED: usize = 1 << 17;
+/// Maximum size of the literals in a statement's copied expressions, in bytes. Twice the size of
+/// the statement's text is also allowed: one copy of each literal multiplies nothing.
+const MAX_COPIED_TEXT: usize = 2 << 20;
 /// Stands for the operand of a simple CASE while its conditions are bound.
 const OPERAND: usize = usize::MAX;
 /// PostgreSQL's limit on parameters.
@@ -79,9 +81,9 @@ pub(crate) struct Binder<'a> {
     pub(crate) exports: Exports,
     /// Number of calls of random() so far.
     pub(crate) randoms: i32,
-    /// Size of the expressions that are evaluated in more places than the one where they are
-    /// written.
-    copied: usize,
+    /// Number of nodes of the expressions that are evaluated in more places than the one where they
+    /// are written, and the size of their literals in bytes.
+    copied: (usize, usize),
     /// The schemas searched for a name without a schema.
     pub(crate) path: SearchPath,
     /// Parameters used, and where, when their types were not decided and did not matter there.
@@ -100,7 +102,7 @@ impl<'a> Binder<'a> {
             aggregates: Vec::new(),
             exports: Exports::Refused,
             randoms: 0,
-            copied: 0,
+            copied: (0, 0),
             path,
             untyped: Vec::new(),
             seen: Vec::new(),
@@ -206,14 +208,16 @@ impl<'a> Binder<'a> {
     /// Counts a copy of an expression. 54001 if there are too many: nested constructs that copy
     /// their operands make a plan exponentially larger than its text.
     pub(crate) fn count_copy(&mut self, e: &Expr) -> SqlResult<()> {
-        let mut size = 0;
+        let (nodes, text) = &mut self.copied;
         crate::tree::walk(e, &mut |e| {
-            let text = if let Expr::Literal(Datum::Text(s)) = e { s.len() / 16 } else { 0 };
-            size += 1 + text;
+            *nodes += 1;
+            if let Expr::Literal(Datum::Text(s)) = e {
+                *text += s.len();
+            }
         });
         // A copy of a leaf adds as much as the text that requires it.
-        self.copied += size - 1;
-        if self.copied <= MAX_COPIED {
+        *nodes -= 1;
+        if *nodes <= MAX_COPIED && *text <= MAX_COPIED_TEXT.max(2 * self.sql.len()) {
             return Ok(());
         }
         Err(crate::error::too_deep()

@@ -71,6 +71,14 @@ fn long_lists_do_not_nest() {
     assert_eq!(state(&format!("'0' in (1, true, {})", list(100_000))), Ok("f".to_owned()));
     let long = format!("{}0", " ".repeat(1000));
     assert_eq!(state(&format!("'{long}' in (1, true, {})", list(30_000))), Err("54001".to_owned()));
+    // One long literal is copied, but not multiplied.
+    let long = "y".repeat(3 << 20);
+    assert_eq!(state(&format!("'{long}' between 'a' and 'z'")), Ok("t".to_owned()));
+    assert_eq!(state(&format!("'{long}' in ('a'::text, 1)")), Err("22P02".to_owned()));
+    let nested =
+        |n: usize| format!("{}'{long}'{}", "(".repeat(n), " between '' and 'z')::text".repeat(n));
+    assert_eq!(state(&nested(1)), Ok("true".to_owned()));
+    assert_eq!(state(&nested(9)), Err("54001".to_owned()));
     assert_eq!(state(&format!("'0' not in (1, true, {})", list(30_000))), Ok("t".to_owned()));
     assert_eq!(state("'1' in (0, false)"), Ok("f".to_owned()));
     assert_eq!(state("'1' not in (1, true)"), Ok("f".to_owned()));
