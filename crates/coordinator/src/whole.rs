@@ -24,7 +24,6 @@
 use crate::client::{Client, Running};
 use crate::core::{Arrival, Block, Core};
 use crate::engine::Engine;
-use crate::finish;
 use crate::multi;
 use crate::outcome::{Step, Stop, stopped};
 use crate::protocol::{AccessRequest, Coordination};
@@ -32,7 +31,7 @@ use crate::snapshot::{Needs, View};
 use crate::statement::{controls, has_more_work, writes};
 use clearway_ir::program::Env;
 use clearway_ir::statement::{Insert, Isolation, Query, Route, Source};
-use clearway_ir::{OnConflict, Plan, Program, Statement};
+use clearway_ir::{Distribution, Expr, OnConflict, Plan, Program, Statement};
 use clearway_partition::ExclusiveAccess;
 use clearway_types::{PartitionId, SqlResult};
 use std::pin::Pin;
@@ -111,9 +110,15 @@ fn insert_reach(whole: &mut Whole, engine: &Engine, insert: &Insert, env: &Env) 
     {
         return Ok(false);
     }
-    for row in finish::values(rows, env)?.iter() {
-        // A row without a distribution key goes where its transaction is.
-        insert.table.partition_of(row, engine.partitions())?.into_iter().for_each(|p| whole.add(p));
+    // A row without a distribution key goes where its transaction is.
+    let Distribution::Hash(key) = &insert.table.distribution else { return Ok(true) };
+    for row in rows {
+        // The statement evaluates the values again, and may find others or have effects.
+        if !key.iter().all(|column| row.get(*column).is_some_and(Expr::is_constant)) {
+            return Ok(false);
+        }
+        let partition = insert.table.partition_of_values(row, env, engine.partitions())?;
+        partition.into_iter().for_each(|p| whole.add(p));
     }
     Ok(true)
 }

@@ -67,6 +67,18 @@ pub struct SwitchArm {
 }
 
 impl Expr {
+    /// Returns true if the expression has the same value at every evaluation within one execution,
+    /// without a row, and no evaluation has an effect.
+    pub fn is_constant(&self) -> bool {
+        let changes =
+            |f: &Func| matches!(f, Func::Random | Func::PgCancelBackend | Func::PgTerminateBackend);
+        !self.any(&mut |e| match e {
+            Self::Column(_) => true,
+            Self::Func(f, _) => changes(f),
+            _ => false,
+        })
+    }
+
     /// Returns true if `is` holds for the expression or any of its descendants.
     pub fn any(&self, is: &mut dyn FnMut(&Self) -> bool) -> bool {
         if is(self) {

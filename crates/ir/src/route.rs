@@ -3,7 +3,7 @@
 use crate::program::Env;
 use crate::sort::damaged;
 use crate::statement::Route;
-use crate::{Distribution, IndexDef, TableDef};
+use crate::{Distribution, Expr, IndexDef, TableDef};
 use clearway_types::{PartitionId, RowView, SqlResult, hash, key};
 use std::cell::Cell;
 
@@ -46,6 +46,23 @@ impl TableDef {
     ) -> SqlResult<Option<PartitionId>> {
         let Distribution::Hash(columns) = &self.distribution else { return Ok(None) };
         hashed(partitions, |key| push_columns(columns, row, key).map(drop))
+    }
+    /// Like [`TableDef::partition_of`], for a row of expressions without input. Evaluates only the
+    /// distribution columns.
+    pub fn partition_of_values(
+        &self,
+        row: &[Expr],
+        env: &Env,
+        partitions: u16,
+    ) -> SqlResult<Option<PartitionId>> {
+        let Distribution::Hash(columns) = &self.distribution else { return Ok(None) };
+        hashed(partitions, |key| {
+            columns.iter().try_for_each(|column| {
+                let value = row.get(*column).ok_or_else(damaged)?;
+                key::push(key, value.eval_ref(RowView::new(&[]), env)?.as_ref());
+                Ok(())
+            })
+        })
     }
     /// Appends the encoded primary key. The table must have one.
     pub fn push_primary_key(&self, row: RowView<'_>, out: &mut Vec<u8>) -> SqlResult<()> {

@@ -5,7 +5,6 @@
 //! integer width for an integer column, and a numeric or float8 by means of [`Func::ExactInt`] and
 //! similar functions.
 
-use crate::tree::is_constant;
 use clearway_ir::expr::{BinaryOp, Func};
 use clearway_ir::statement::{Route, SortKey};
 use clearway_ir::{Access, Distribution, Expr, GlobalIndex, LockWait, Path, RowLocking, TableDef};
@@ -154,8 +153,8 @@ fn comparisons(table: &TableDef, e: &Expr, at: usize, out: &mut Vec<Condition>) 
         return;
     };
     let (op, (column, converted), key) = match (column_side(table, l), column_side(table, r)) {
-        (Some(c), _) if is_constant(r) => (*op, c, r),
-        (_, Some(c)) if is_constant(l) => (flip(*op), c, l),
+        (Some(c), _) if r.is_constant() => (*op, c, r),
+        (_, Some(c)) if l.is_constant() => (flip(*op), c, l),
         _ => return,
     };
     let call = |f| Expr::Func(f, vec![(**key).clone()]);
@@ -309,7 +308,7 @@ fn path(
 fn points(table: &TableDef, column: usize, e: &Expr) -> Option<Vec<Expr>> {
     let Expr::InList(needle, items) = e else { return None };
     let (found, converted) = column_side(table, needle)?;
-    if found != column || !items.iter().all(is_constant) {
+    if found != column || !items.iter().all(Expr::is_constant) {
         return None;
     }
     match converted {

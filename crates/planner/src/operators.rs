@@ -92,7 +92,7 @@ impl Binder<'_> {
         }
         let is_in = |t: &Token| is_word(t, &["not", "in"]);
         // Values without columns share one type with the needle, if all have a common type.
-        let fixed = |t: &Typed| crate::tree::is_constant(&t.expr);
+        let fixed = |t: &Typed| t.expr.is_constant();
         let many = items.iter().filter(|t| fixed(t)).count() > 1;
         let mut types = items.iter().filter(|t| fixed(t)).map(|t| t.ty);
         let common = types.try_fold(needle.ty, common_type);

@@ -8,7 +8,7 @@ use crate::query::{self, Output, Planned};
 use crate::relation::RelationName;
 use crate::scope::{self, Scope};
 use crate::system;
-use crate::tree::{is_constant, rewrite, walk};
+use crate::tree::{rewrite, walk};
 use clearway_ir::expr::BinaryOp;
 use clearway_ir::program::Group;
 use clearway_ir::statement::{Finish, Query, Route, SortKey, Source};
@@ -115,7 +115,7 @@ pub(crate) fn plan(
 fn once(filter: Option<Expr>) -> (Option<Expr>, Option<Expr>) {
     let mut conjuncts = Vec::new();
     filter.into_iter().for_each(|e| split(e, &mut conjuncts));
-    let (once, each): (Vec<Expr>, Vec<Expr>) = conjuncts.into_iter().partition(is_constant);
+    let (once, each): (Vec<Expr>, Vec<Expr>) = conjuncts.into_iter().partition(Expr::is_constant);
     (all(once), all(each))
 }
 

@@ -2,20 +2,8 @@
 
 use crate::error::too_deep;
 use clearway_ir::Expr;
-use clearway_ir::expr::{Func, SwitchArm};
+use clearway_ir::expr::SwitchArm;
 use clearway_types::SqlResult;
-
-/// Returns true if the expression has the same value at every evaluation within one execution,
-/// without a row.
-pub(crate) fn is_constant(e: &Expr) -> bool {
-    let mut constant = true;
-    let changes =
-        |f: &Func| matches!(f, Func::Random | Func::PgCancelBackend | Func::PgTerminateBackend);
-    walk(e, &mut |e| {
-        constant &= !matches!(e, Expr::Column(_)) && !matches!(e, Expr::Func(f, _) if changes(f))
-    });
-    constant
-}
 
 /// Visits the expression and all its descendants.
 pub(crate) fn walk(e: &Expr, visit: &mut dyn FnMut(&Expr)) {

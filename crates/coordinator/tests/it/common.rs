@@ -294,8 +294,12 @@ impl Bank {
     }
     /// Returns the statement that inserts these rows.
     pub fn inserting(&self, worker: &mut Worker, rows: &[(i32, i32)]) -> Arc<Plan> {
-        let source =
-            Source::Rows(rows.iter().map(|(id, balance)| vec![int(*id), int(*balance)]).collect());
+        let rows = rows.iter().map(|(id, balance)| vec![int(*id), int(*balance)]).collect();
+        self.inserting_values(worker, rows)
+    }
+    /// Returns the statement that inserts rows with these values.
+    pub fn inserting_values(&self, worker: &mut Worker, rows: Vec<Vec<Expr>>) -> Arc<Plan> {
+        let source = Source::Rows(rows);
         self.inserting_from(worker, Query { once: None, source, finish: Vec::new() })
     }
     /// Returns the account's partition out of `partitions`.

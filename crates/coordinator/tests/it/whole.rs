@@ -6,12 +6,14 @@ use crate::contention::{is_alone, requests};
 use clearway_coordinator::{
     Characteristics, Engine, Limits, LockWaitView, RunOptions, Step, TxnStatus, Whole, reach,
 };
+use clearway_ir::expr::Func;
 use clearway_ir::program::Env;
 use clearway_ir::statement::{Isolation, TxnOptions};
-use clearway_ir::{Plan, Statement};
+use clearway_ir::{Backends, Expr, Plan, SessionEnv, Signal, Statement};
 use clearway_testkit::MemDisk;
-use clearway_types::{PartitionId, SqlError, SqlState};
+use clearway_types::{Datum, PartitionId, SqlError, SqlState, SqlType};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const ACCOUNTS: i32 = 20;
 
@@ -419,6 +421,44 @@ fn unknown_partitions_are_not_whole() {
     let select_into = bank.inserting_total(&mut worker, 100);
     let truncate = crate::common::plan(Statement::Truncate { names: vec!["accounts".into()] });
     assert_eq!((reaches(&select_into), reaches(&truncate)), (None, None));
+    worker.close();
+    engine.shutdown().unwrap();
+}
+
+/// Counts the signals that expressions send.
+#[derive(Debug, Default)]
+struct Signalled(AtomicUsize);
+
+impl Backends for Signalled {
+    fn signal(&self, _pid: i32, _signal: Signal) -> bool {
+        // Relaxed: only the test's thread uses it.
+        self.0.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+}
+
+#[test]
+fn looking_ahead_evaluates_only_constant_keys() {
+    let engine = open(&MemDisk::new(), 2, 1);
+    let mut worker = Worker::new(&engine, 0);
+    let bank = Bank::create(&mut worker, ACCOUNTS, 100);
+    let signalled = Arc::new(Signalled::default());
+    let session = SessionEnv { backends: Some(signalled.clone()), ..SessionEnv::default() };
+    let env = Env { session: Some(Arc::new(session)), ..Env::default() };
+    let int = |n: i32| Expr::Literal(Datum::Int4(n));
+    let signal = || Expr::Cast {
+        expr: Box::new(Expr::Func(Func::PgCancelBackend, vec![int(1)])),
+        to: SqlType::Int4,
+        explicit: true,
+    };
+    let mut reaches = |row: Vec<Expr>| {
+        let plan = bank.inserting_values(&mut worker, vec![row]);
+        let mut whole = Whole::new();
+        reach(&mut whole, &engine, &plan, &env).then_some(whole.partitions)
+    };
+    assert_eq!(reaches(vec![int(1000), signal()]), Some(vec![Bank::home(1000, 2)]));
+    assert_eq!(reaches(vec![signal(), int(1)]), None);
+    assert_eq!(signalled.0.load(Ordering::Relaxed), 0);
     worker.close();
     engine.shutdown().unwrap();
 }
