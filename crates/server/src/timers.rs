@@ -1,14 +1,16 @@
 //! Deadlines of sessions.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
 
-/// A worker's deadlines, earliest first. A deadline is never cancelled: a session ignores one whose
-/// ticket is not current.
+/// A worker's deadlines, earliest first. A session cancels those that it no longer needs, and
+/// ignores one whose ticket is not current.
 #[derive(Default)]
 pub struct Timers {
-    heap: BinaryHeap<Reverse<(Instant, u32, u64)>>,
+    /// The session's slot by time and ticket.
+    pending: BTreeMap<(Instant, u64), u32>,
+    /// The times of the pending tickets.
+    times: HashMap<u64, Instant>,
     tickets: u64,
 }
 
@@ -16,19 +18,51 @@ impl Timers {
     /// Sets a deadline for a session and returns its ticket.
     pub fn set(&mut self, at: Instant, slot: u32) -> u64 {
         self.tickets += 1;
-        self.heap.push(Reverse((at, slot, self.tickets)));
+        self.pending.insert((at, self.tickets), slot);
+        self.times.insert(self.tickets, at);
         self.tickets
+    }
+    /// Removes the deadline with this ticket, unless it has been reached.
+    pub fn cancel(&mut self, ticket: u64) {
+        if let Some(at) = self.times.remove(&ticket) {
+            self.pending.remove(&(at, ticket));
+        }
     }
     /// Returns the earliest deadline.
     pub fn next(&self) -> Option<Instant> {
-        self.heap.peek().map(|Reverse((at, _, _))| *at)
+        self.pending.first_key_value().map(|((at, _), _)| *at)
     }
     /// Removes a due deadline and returns its session and ticket.
     pub fn due(&mut self, now: Instant) -> Option<(u32, u64)> {
-        let Reverse((at, slot, ticket)) = *self.heap.peek()?;
-        (at <= now).then(|| {
-            self.heap.pop();
-            (slot, ticket)
-        })
+        let first = self.pending.first_entry().filter(|first| first.key().0 <= now)?;
+        let ((_, ticket), slot) = first.remove_entry();
+        self.times.remove(&ticket);
+        Some((slot, ticket))
+    }
+    /// Returns true if no deadline is pending.
+    pub fn is_empty(&self) -> bool {
+        self.pending.is_empty() && self.times.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn cancelled_deadlines_are_never_due() {
+        let (mut timers, now) = (Timers::default(), Instant::now());
+        let at = |seconds| now + Duration::from_secs(seconds);
+        let first = timers.set(at(2), 7);
+        let second = timers.set(at(2), 8);
+        let third = timers.set(at(1), 9);
+        timers.cancel(third);
+        timers.cancel(third);
+        assert_eq!((timers.next(), timers.due(at(1))), (Some(at(2)), None));
+        assert_eq!(timers.due(at(2)), Some((7, first)));
+        timers.cancel(first);
+        assert_eq!((timers.due(at(3)), timers.due(at(3))), (Some((8, second)), None));
+        assert!(timers.is_empty());
     }
 }

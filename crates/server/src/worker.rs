@@ -352,7 +352,7 @@ impl Worker {
     }
 
     fn deadlines(&mut self) {
-        if self.timers.next().is_none() {
+        if self.timers.is_empty() {
             return;
         }
         let now = Instant::now();
@@ -414,6 +414,7 @@ impl Worker {
         if session.schedule.awaits {
             self.awaiting.remove(slot);
         }
+        session.cancel_deadlines(&mut self.timers);
         let mut cx = Context {
             port: &mut self.port,
             shared: &self.shared,

@@ -4,7 +4,8 @@
 //!
 //! Invariants
 //! 1. Each kind has at most one pending deadline at the worker. It may be left over from an earlier
-//!    statement or wait: then it fires too early and is set again.
+//!    statement or wait: then it fires too early and is set again. One that became meaningless is
+//!    cancelled before the next one is set, and when the session is closed.
 //! 2. A wait for a lock is measured from its own start, which the engine knows:
 //!    [`Client::waited_for_lock`].
 //! 3. A session is idle in a transaction from its ReadyForQuery until the whole next message has
@@ -19,6 +20,7 @@ use super::{Context, Phase, Session};
 use crate::io::MAX_MESSAGE;
 use crate::long_waits::LongWaits;
 use crate::settings::Settings;
+use crate::timers::Timers;
 use clearway_coordinator::TxnStatus;
 use clearway_types::{SqlError, SqlState};
 use clearway_wire::frame;
@@ -44,6 +46,8 @@ pub(super) struct Deadlines {
     draining: u64,
     /// Bytes that were not sent yet when the deadline `draining` was set.
     unsent: usize,
+    /// Tickets of deadlines that have become meaningless and are not cancelled yet.
+    dropped: Vec<u64>,
     statement_ends: Option<Instant>,
     idle_since: Option<Instant>,
 }
@@ -62,8 +66,28 @@ impl Deadlines {
             idle: limit("idle_in_transaction_session_timeout"),
         };
         if limits != self.limits {
-            *self = Self { limits, ..Self::default() };
+            self.drop_all();
+            *self = Self { limits, dropped: std::mem::take(&mut self.dropped), ..Self::default() };
         }
+    }
+
+    /// Drops the pending deadlines.
+    fn drop_all(&mut self) {
+        let kinds = [
+            &mut self.startup,
+            &mut self.statement,
+            &mut self.lock,
+            &mut self.long_wait,
+            &mut self.idle,
+            &mut self.draining,
+        ];
+        let pending = kinds.into_iter().map(std::mem::take).filter(|ticket| *ticket != 0);
+        self.dropped.extend(pending);
+    }
+
+    /// Cancels the dropped deadlines.
+    fn cancel_dropped(&mut self, timers: &mut Timers) {
+        self.dropped.drain(..).for_each(|ticket| timers.cancel(ticket));
     }
 
     /// Notes that a message has arrived.
@@ -98,6 +122,7 @@ impl Session {
     pub(super) fn limit_wait(&mut self, cx: &mut Context<'_>) {
         self.times.has_waited = true;
         let (slot, d) = (self.schedule.slot, &mut self.deadlines);
+        d.cancel_dropped(cx.timers);
         if let Some(ends) = d.statement_ends.filter(|_| d.statement == 0) {
             d.statement = cx.timers.set(ends, slot);
         }
@@ -112,11 +137,21 @@ impl Session {
     /// Sets the deadline for idle time in a transaction, after ReadyForQuery.
     pub(super) fn limit_idle_time(&mut self, cx: &mut Context<'_>) {
         let (slot, d) = (self.schedule.slot, &mut self.deadlines);
+        d.cancel_dropped(cx.timers);
         let Some(limit) = d.limits.idle else { return };
         let now = cx.now();
         d.idle_since = Some(now);
         if d.idle == 0 {
             d.idle = cx.timers.set(now + limit, slot);
+        }
+    }
+
+    /// Cancels the session's deadlines, before it is closed.
+    pub fn cancel_deadlines(&mut self, timers: &mut Timers) {
+        self.deadlines.drop_all();
+        self.deadlines.cancel_dropped(timers);
+        if let Phase::Sleeping { ticket, .. } = self.phase {
+            timers.cancel(ticket);
         }
     }
 
@@ -251,5 +286,29 @@ impl Session {
             "terminating connection due to idle-in-transaction timeout",
         );
         self.fatal(cx, &e);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::SetScope;
+    use clearway_ir::statement::Isolation;
+
+    #[test]
+    fn invariant_1_changed_limits_leave_no_deadlines() {
+        let (mut timers, mut deadlines) = (Timers::default(), Deadlines::default());
+        let mut settings = Settings::new("", true, Isolation::default());
+        let hour = Instant::now() + Duration::from_secs(3600);
+        for limit in ["1h", "2h", "0", "3h"] {
+            settings.set("statement_timeout", Some(limit), SetScope::Session).unwrap();
+            deadlines.follow(&settings);
+            deadlines.cancel_dropped(&mut timers);
+            assert!(timers.is_empty() && deadlines.statement == 0);
+            deadlines.statement = timers.set(hour, 0);
+            deadlines.idle = timers.set(hour, 0);
+        }
+        deadlines.follow(&settings);
+        assert!(deadlines.statement != 0 && deadlines.idle != 0);
     }
 }

@@ -513,7 +513,10 @@ impl Session {
                 }
                 self.phase = Phase::Running { task };
             }
-            Phase::Sleeping { run, .. } => self.complete(cx, run, Err(error)),
+            Phase::Sleeping { run, ticket } => {
+                cx.timers.cancel(ticket);
+                self.complete(cx, run, Err(error));
+            }
             Phase::Ending(ending) => self.complete(cx, ending.into_run(), Err(error)),
             Phase::Emitting(emit) if !self.has_committed(&emit) => {
                 self.abort_emit(cx, *emit, error)

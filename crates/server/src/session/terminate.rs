@@ -115,6 +115,7 @@ impl Session {
     /// Continues after the session that this one waited for has ended.
     pub fn backend_has_ended(&mut self, cx: &mut Context<'_>, pid: i32) {
         if let Some(ending) = self.take_ending(|ending| ending.pid == pid) {
+            cx.timers.cancel(ending.ticket);
             self.end_backends(cx, with_value(ending.run, Datum::Bool(true)));
         }
     }
