@@ -22,6 +22,7 @@ use crate::query;
 use crate::snapshot::Work;
 use crate::statement::skipping;
 use crate::txn::everywhere;
+use clearway_ir::catalog::object_name;
 use clearway_ir::expr::BinaryOp;
 use clearway_ir::program::Env;
 use clearway_ir::{
@@ -195,7 +196,8 @@ async fn add_primary_key(
     }
     let mut new = (*old).clone();
     new.primary_key = columns.to_vec();
-    new.primary_key_name = constraint.map_or_else(|| format!("{name}_pkey"), str::to_owned);
+    new.primary_key_name =
+        constraint.map_or_else(|| object_name(name, None, "pkey"), str::to_owned);
     for column in columns {
         new.columns[*column].not_null = true;
     }

@@ -1,5 +1,6 @@
 //! Table definitions, and the immutable snapshot of them that a statement is planned against.
 
+use crate::value::MAX_NAME;
 use crate::{CheckConstraint, Expr};
 use clearway_types::{SqlType, TableId, TreeId};
 use serde::{Deserialize, Serialize};
@@ -133,5 +134,23 @@ impl Catalog {
     /// Returns the table and the position of the index called `name`.
     pub fn index(&self, name: &str) -> Option<(&Arc<TableDef>, usize)> {
         self.tables.values().find_map(|t| Some((t, t.indexes.iter().position(|i| i.name == name)?)))
+    }
+}
+
+/// Returns the default name of an object of a table: `first_second_label`. Truncates the longer of
+/// the first two, until the result is within PostgreSQL's limit.
+///
+/// Source: PostgreSQL's `makeObjectName`.
+pub fn object_name(first: &str, second: Option<&str>, label: &str) -> String {
+    let underscores = 1 + usize::from(second.is_some());
+    let most = MAX_NAME.saturating_sub(label.len() + underscores);
+    let (mut one, mut two) = (first.len(), second.map_or(0, str::len));
+    while one + two > most {
+        if one > two { one -= 1 } else { two -= 1 }
+    }
+    let cut = |name: &str, len: usize| name[..name.floor_char_boundary(len)].to_owned();
+    match second {
+        Some(second) => format!("{}_{}_{label}", cut(first, one), cut(second, two)),
+        None => format!("{}_{label}", cut(first, one)),
     }
 }

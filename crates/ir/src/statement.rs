@@ -1,5 +1,6 @@
 //! Whole statements: the planner returns them and the coordinator executes them.
 
+use crate::catalog::object_name;
 use crate::program::{Aggregate, Group};
 use crate::system::SystemView;
 use crate::{CheckConstraint, Column, Distribution, Expr, Program, TableDef, UniqueKey};
@@ -510,7 +511,7 @@ pub fn unnumbered_table(
         primary_key_name: if primary_key.is_empty() {
             String::new()
         } else {
-            format!("{name}_pkey")
+            object_name(name, None, "pkey")
         },
         primary_key,
         primary_key_global_index: None,

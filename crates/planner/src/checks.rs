@@ -6,8 +6,8 @@ use crate::position::is_word;
 use crate::scope::Scope;
 use crate::select::condition;
 use crate::tree::storable;
+use clearway_ir::catalog::object_name;
 use clearway_ir::expr::Func;
-use clearway_ir::value::MAX_NAME;
 use clearway_ir::{Catalog, CheckConstraint, Expr, TableDef};
 use clearway_types::{SqlError, SqlResult, SqlState};
 use sqlparser::ast::{self, Spanned};
@@ -141,31 +141,20 @@ fn default_name(table: &TableDef, condition: &Expr, taken: impl Fn(&str) -> bool
         [column] => Some(table.columns[column].name.as_str()),
         _ => None,
     };
-    let mut numbers = 0..;
-    loop {
-        let label = match numbers.next() {
-            None | Some(0) => "check".to_owned(),
-            Some(n) => format!("check{n}"),
-        };
-        let name = object_name(&table.name, column, &label);
-        if !taken(&name) {
-            return name;
-        }
-    }
+    free_object_name(&table.name, column, "check", taken)
 }
 
-/// Joins names by underscores. Truncates the longer of the first two, until the result is within
-/// PostgreSQL's limit.
-fn object_name(first: &str, second: Option<&str>, label: &str) -> String {
-    let underscores = 1 + usize::from(second.is_some());
-    let most = MAX_NAME.saturating_sub(label.len() + underscores);
-    let (mut one, mut two) = (first.len(), second.map_or(0, str::len));
-    while one + two > most {
-        if one > two { one -= 1 } else { two -= 1 }
+/// Returns the first default name that is not `taken`: a number follows all labels but the first.
+pub(crate) fn free_object_name(
+    first: &str,
+    second: Option<&str>,
+    label: &str,
+    taken: impl Fn(&str) -> bool,
+) -> String {
+    let (mut name, mut number) = (object_name(first, second, label), 0);
+    while taken(&name) {
+        number += 1;
+        name = object_name(first, second, &format!("{label}{number}"));
     }
-    let cut = |name: &str, len: usize| name[..name.floor_char_boundary(len)].to_owned();
-    match second {
-        Some(second) => format!("{}_{}_{label}", cut(first, one), cut(second, two)),
-        None => format!("{}_{label}", cut(first, one)),
-    }
+    name
 }

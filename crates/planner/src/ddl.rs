@@ -9,7 +9,7 @@ use crate::relation::RelationName;
 use crate::scope::{column, fold};
 use crate::tree::storable;
 use crate::types;
-use clearway_ir::catalog::IndexDef;
+use clearway_ir::catalog::{IndexDef, object_name};
 use clearway_ir::statement::unnumbered_table;
 use clearway_ir::{Catalog, Column, Distribution, Expr, Statement, TableDef};
 use clearway_types::{Datum, SqlError, SqlResult, SqlState};
@@ -75,15 +75,14 @@ pub(crate) fn create_table(
     // The names of keys are chosen after those of CHECK constraints.
     table.checks = checks::bind_all(b, catalog, &table, checks)?;
     if let Some((constraint, columns)) = primary {
-        table.primary_key_name = key_name(catalog, &table, constraint, format!("{name}_pkey"))?;
+        table.primary_key_name = key_name(catalog, &table, constraint, None, "pkey")?;
         table.primary_key = columns;
         for c in table.primary_key.clone() {
             table.columns[c].not_null = true;
         }
     }
     for (constraint, columns, names) in uniques {
-        let default = format!("{name}_{}_key", names.join("_"));
-        let name = key_name(catalog, &table, constraint, default)?;
+        let name = key_name(catalog, &table, constraint, Some(&names.join("_")), "key")?;
         table.indexes.push(IndexDef {
             name,
             tree: Default::default(),
@@ -96,16 +95,17 @@ pub(crate) fn create_table(
     Ok(Statement::CreateTable { table, if_not_exists: c.if_not_exists })
 }
 
-/// Returns the name of a key: the one given, or else a free one. 42710 if a CHECK constraint of the
-/// table has that name.
+/// Returns the name of a key: the one given, or else a free one, from its columns and a label.
+/// 42710 if a CHECK constraint of the table has that name.
 fn key_name(
     catalog: &Catalog,
     table: &TableDef,
     given: Option<String>,
-    wanted: String,
+    columns: Option<&str>,
+    label: &str,
 ) -> SqlResult<String> {
     let Some(name) = given else {
-        return Ok(free_name(catalog, table, wanted, |name| {
+        return Ok(free_name(catalog, table, columns, label, |name| {
             table.has_constraint(name) || catalog.has_constraint(name)
         }));
     };
@@ -121,29 +121,26 @@ pub(crate) fn added_key_name(
     table: &TableDef,
     given: Option<String>,
 ) -> SqlResult<Option<String>> {
-    let wanted = format!("{}_pkey", table.name);
-    if given.is_none() && !table.has_constraint(&wanted) {
+    if given.is_none() && !table.has_constraint(&object_name(&table.name, None, "pkey")) {
         return Ok(None);
     }
-    key_name(catalog, table, given, wanted).map(Some)
+    key_name(catalog, table, given, None, "pkey").map(Some)
 }
 
-/// Returns `wanted`, or the first of its numbered variants that no relation has and that is not
-/// `taken`.
+/// Returns the first default name of an index that no relation has and that is not `taken`.
 fn free_name(
     catalog: &Catalog,
     table: &TableDef,
-    wanted: String,
+    columns: Option<&str>,
+    label: &str,
     taken: impl Fn(&str) -> bool,
 ) -> String {
-    let taken = |name: &str| {
+    checks::free_object_name(&table.name, columns, label, |name| {
         name == table.name
             || table.indexes.iter().any(|i| i.name == name)
             || catalog.has_relation(name)
             || taken(name)
-    };
-    let numbered = (1..).map(|n| format!("{wanted}{n}"));
-    std::iter::once(wanted.clone()).chain(numbered).find(|n| !taken(n)).unwrap_or(wanted)
+    })
 }
 
 fn table_column<'a>(
@@ -369,10 +366,7 @@ pub(crate) fn create_index(
     }
     let name = match name {
         Some(name) => name.to_owned(),
-        None => {
-            let wanted = format!("{}_{}_idx", table.name, names.join("_"));
-            free_name(catalog, table, wanted, |_| false)
-        }
+        None => free_name(catalog, table, Some(&names.join("_")), "idx", |_| false),
     };
     Ok((name, columns))
 }

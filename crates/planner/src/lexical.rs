@@ -1,24 +1,50 @@
-//! PostgreSQL's rules for numbers and strings that sqlparser's tokenizer does not implement.
+//! PostgreSQL's rules for numbers, strings and names that sqlparser's tokenizer does not implement.
 //!
 //! A number may not be followed directly by a name (`123abc`, `1_000`, `0x1F` and `1e` are errors).
 //! Strings separated by a line break are one string. On one line they are an error, where sqlparser
-//! would take the second for an alias. `ISNULL` becomes `IS NULL`.
+//! would take the second for an alias. `ISNULL` becomes `IS NULL`. A long identifier is truncated,
+//! with a notice.
 
 use crate::error::{place, syntax_at};
+use clearway_ir::value::MAX_NAME;
 use clearway_types::{SqlError, SqlResult, SqlState};
-use sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace};
+use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Whitespace, Word};
+
+/// Maximum number of notices about a text. Further identifiers are truncated without a notice.
+const MAX_NOTICES: usize = 100;
+
+/// The significant tokens of a text.
+#[derive(Default)]
+pub(crate) struct Lexed {
+    pub(crate) tokens: Vec<TokenWithSpan>,
+    pub(crate) notices: Vec<LexicalNotice>,
+}
+
+/// A notice about a token.
+pub(crate) struct LexicalNotice {
+    /// Where the token begins.
+    pub(crate) at: Location,
+    pub(crate) text: String,
+}
 
 /// Returns the significant tokens, or 42601.
-pub(crate) fn checked(sql: &str, tokens: Vec<TokenWithSpan>) -> SqlResult<Vec<TokenWithSpan>> {
+pub(crate) fn checked(sql: &str, tokens: Vec<TokenWithSpan>) -> SqlResult<Lexed> {
     let mut out: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
+    let mut notices = Vec::new();
     let mut gap = Gap::default();
-    for t in tokens {
+    for mut t in tokens {
         if let Token::Whitespace(space) = &t.token {
             gap.take(space);
             continue;
         }
         if t.token == Token::EOF {
             continue;
+        }
+        if let Token::Word(word) = &mut t.token
+            && let Some(text) = truncate(word)
+            && notices.len() < MAX_NOTICES
+        {
+            notices.push(LexicalNotice { at: t.span.start, text });
         }
         let last = out.last_mut();
         match (last, &t.token) {
@@ -50,7 +76,21 @@ pub(crate) fn checked(sql: &str, tokens: Vec<TokenWithSpan>) -> SqlResult<Vec<To
         }
         gap = Gap { empty: true, joins: false, block: false };
     }
-    Ok(out)
+    Ok(Lexed { tokens: out, notices })
+}
+
+/// Truncates an identifier to PostgreSQL's limit. Returns the text of the notice about it.
+fn truncate(word: &mut Word) -> Option<String> {
+    if word.value.len() <= MAX_NAME {
+        return None;
+    }
+    if word.quote_style.is_none() {
+        word.value.make_ascii_lowercase();
+    }
+    let whole = word.value.clone();
+    word.value.truncate(whole.floor_char_boundary(MAX_NAME));
+    word.value.shrink_to_fit();
+    Some(format!("identifier \"{whole}\" will be truncated to \"{}\"", word.value))
 }
 
 /// The white space between two tokens.

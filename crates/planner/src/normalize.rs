@@ -3,9 +3,11 @@
 //! One pass over the bytes. Numbers and plain strings become `$n`; a minus that can only be a sign
 //! belongs to its number. A literal that is not a value (ordinals of ORDER BY and GROUP BY, lengths
 //! of types, typed strings) stays in the key. The key's text is parsed once. A text that this
-//! tokenizer misreads fails to parse or plan, and is then planned as it is.
+//! tokenizer misreads fails to parse or plan, and is then planned as it is. So is a text with an
+//! identifier that is truncated: each parse of it has a notice.
 
 use crate::literal::number;
+use clearway_ir::value::MAX_NAME;
 use clearway_types::{Datum, SqlType};
 
 /// Longer texts are not cached.
@@ -181,7 +183,8 @@ impl Scan<'_> {
         if next.is_some_and(|b| !b.is_ascii()) {
             return None;
         }
-        if next == Some(&b'\'') || is("cast") || is("interval") || is("extract") {
+        let is_long = word.len() > MAX_NAME;
+        if is_long || next == Some(&b'\'') || is("cast") || is("interval") || is("extract") {
             return None;
         }
         if is("order") || is("group") {
@@ -270,7 +273,12 @@ impl Scan<'_> {
 
     fn quoted(&mut self, out: &mut Normalized) -> Option<()> {
         let len = self.sql[self.at + 1..].find('"')?;
-        self.copy(self.at + len + 2, out);
+        let end = self.at + len + 2;
+        // Two quotes are part of the identifier.
+        if len > MAX_NAME || self.sql.as_bytes().get(end) == Some(&b'"') {
+            return None;
+        }
+        self.copy(end, out);
         self.last = Last::Value;
         self.typed = true;
         Some(())

@@ -4,7 +4,7 @@
 use crate::cursor::Cursor;
 use crate::cursors;
 use crate::error::{from_parser, place, syntax_at, too_deep};
-use crate::lexical;
+use crate::lexical::{self, Lexed};
 use crate::locking;
 use crate::position::is_word;
 use crate::relation::RelationName;
@@ -29,6 +29,7 @@ const MAX_CHAIN: usize = 1500;
 pub struct ParsedStatement {
     pub(crate) sql: Arc<str>,
     pub(crate) kind: Kind,
+    notices: Arc<[(SqlState, String)]>,
 }
 
 impl ParsedStatement {
@@ -37,9 +38,14 @@ impl ParsedStatement {
         &self.sql
     }
 
+    /// Returns PostgreSQL's notices about the statement's text: about truncated identifiers.
+    pub fn notices(&self) -> &[(SqlState, String)] {
+        &self.notices
+    }
+
     /// Returns 42P02 for a parameter in a text that has none, at the first one's position.
     pub fn no_parameter(&self) -> SqlError {
-        let tokens = tokenize(&self.sql).unwrap_or_default();
+        let Lexed { tokens, .. } = tokenize(&self.sql).unwrap_or_default();
         let found = tokens.iter().find_map(|t| match &t.token {
             Token::Placeholder(name) => Some((name.as_str(), t.span.start)),
             _ => None,
@@ -139,21 +145,26 @@ pub(crate) enum CopySource {
 /// Parses a text with any number of statements. A text without any gives one empty statement.
 pub fn parse(sql: &str) -> SqlResult<Vec<ParsedStatement>> {
     let text: Arc<str> = sql.into();
-    let tokens = tokenize(sql)?;
+    let Lexed { tokens, notices } = tokenize(sql)?;
+    let mut notices = notices.into_iter().peekable();
     let mut out = Vec::new();
     for part in tokens.split(|t| t.token == Token::SemiColon) {
-        if !part.is_empty() {
-            check_depth(part)?;
-            out.push(ParsedStatement { sql: text.clone(), kind: statement(sql, part)? });
-        }
+        let Some(last) = part.last() else { continue };
+        check_depth(part)?;
+        let kind = statement(sql, part)?;
+        let own = std::iter::from_fn(|| notices.next_if(|notice| notice.at <= last.span.start));
+        // 42622: name_too_long.
+        let notices = own.map(|notice| (SqlState(*b"42622"), notice.text)).collect();
+        out.push(ParsedStatement { sql: text.clone(), kind, notices });
     }
     if out.is_empty() {
-        out.push(ParsedStatement { sql: text, kind: Kind::Plain(Statement::Empty) });
+        let kind = Kind::Plain(Statement::Empty);
+        out.push(ParsedStatement { sql: text, kind, notices: Arc::default() });
     }
     Ok(out)
 }
 
-fn tokenize(sql: &str) -> SqlResult<Vec<TokenWithSpan>> {
+fn tokenize(sql: &str) -> SqlResult<Lexed> {
     let dialect = PostgreSqlDialect {};
     let tokens = Tokenizer::new(&dialect, sql).tokenize_with_location().map_err(|e| {
         let message = if e.message.to_lowercase().contains("unterminated") {

@@ -5,7 +5,6 @@ use clearway_ir::TableDef;
 use clearway_ir::search_path::PUBLIC;
 use clearway_ir::statement::Origin;
 use clearway_ir::system::{SCHEMA, SystemView};
-use clearway_ir::value::MAX_NAME;
 use clearway_types::{SqlError, SqlResult, SqlState, SqlType, TableId};
 use sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
 
@@ -91,9 +90,7 @@ impl Scope {
             None => format!("column \"{name}\" does not exist"),
         };
         let e = SqlError::new(SqlState::UNDEFINED_COLUMN, shown);
-        // A name longer than PostgreSQL's is similar to none, and would take long to compare.
-        let columns = self.columns.iter().filter(|_| name.len() <= MAX_NAME);
-        let near = columns.map(|c| (distance(name, &c.0), &c.0)).min();
+        let near = self.columns.iter().map(|c| (distance(name, &c.0), &c.0)).min();
         Err(match near {
             Some((d, column)) if d <= 3 && d <= name.chars().count() / 2 => e.hint(format!(
                 "Perhaps you meant to reference the column \"{}.{column}\".",

@@ -51,6 +51,31 @@ fn literals_become_parameters() {
 }
 
 #[test]
+fn truncated_identifiers_are_not_normalised() {
+    let (most, long) = ("x".repeat(63), "x".repeat(64));
+    for name in [&most, &format!("\"{most}\"")] {
+        let text = format!("select {name} from t");
+        check(&text, &text, &[]);
+    }
+    let doubled = format!("\"{most}\"\"\"");
+    for name in [&long, &format!("\"{long}\""), &doubled] {
+        assert_eq!(normalize(&format!("select {name} from t")), None, "{name}");
+    }
+}
+
+/// A text's notices belong to its statements.
+#[test]
+fn long_identifiers_are_truncated_with_a_notice() {
+    let (most, long) = ("x".repeat(63), "x".repeat(64));
+    let text = format!("select 1 as {long}; select 2; select 3 as {long}, 4 as {most}");
+    let notices = |sql: &str| -> Vec<usize> {
+        clearway_planner::parse(sql).unwrap().iter().map(|s| s.notices().len()).collect()
+    };
+    assert_eq!(notices(&text), [1, 0, 1]);
+    assert_eq!(notices(&format!("select {}1", format!("1 as {long}, ").repeat(300))), [100]);
+}
+
+#[test]
 fn ambiguous_texts_are_not_normalised() {
     for sql in [
         "begin",

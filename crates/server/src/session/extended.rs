@@ -77,6 +77,7 @@ impl Session {
             }
             other => other?,
         };
+        self.notices(statement.notices());
         self.refuse_in_failed_block(&statement.plan())?;
         if !name.is_empty() && self.statements.named.contains_key(name) {
             let text = format!("prepared statement \"{name}\" already exists");

@@ -63,6 +63,11 @@ impl Prepared {
         self.parsed.text()
     }
 
+    /// Returns the notices about its text.
+    pub fn notices(&self) -> &[(SqlState, String)] {
+        self.parsed.notices()
+    }
+
     /// Returns the current plan.
     pub fn plan(&self) -> Arc<Plan> {
         self.plan.borrow().clone()

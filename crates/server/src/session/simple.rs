@@ -77,6 +77,7 @@ impl Session {
         match clearway_planner::parse(sql) {
             Err(e) => self.fail(cx, &Origin::Simple, &e),
             Ok(statements) => {
+                statements.iter().for_each(|statement| self.notices(statement.notices()));
                 let statements: VecDeque<_> =
                     statements.into_iter().map(|s| Item::Parsed(Box::new(s))).collect();
                 if statements.is_empty() {

@@ -98,3 +98,28 @@ fn addition_before_for_update_locks_exclusively() {
     );
     assert_eq!(c.column("select n from t where a = 5"), [MANY.to_string()]);
 }
+
+/// Sessions share the plan, but each Parse has the notices of its text.
+#[test]
+fn every_parse_has_the_notices_of_its_text() {
+    let server = Fixture::new("plans-notices");
+    let mut c = server.connect();
+    let (long, kept) = ("x".repeat(64), "x".repeat(63));
+    let text = format!("identifier \"{long}\" will be truncated to \"{kept}\"");
+    for _ in 0..2 {
+        c.send_all(&[
+            parse("", &format!("select 1 as {long}"), &[]),
+            bind("", "", &[], false),
+            execute("", 0),
+            sync(),
+        ]);
+        let messages = c.until_ready();
+        assert_eq!(messages.iter().map(|m| m.tag).collect::<String>(), "N12DCZ");
+        let notice = &messages[0];
+        assert_eq!((notice.severity(), notice.code()), ("NOTICE".to_owned(), "42622".to_owned()));
+        assert_eq!(notice.primary(), text);
+    }
+    c.query("set client_min_messages = warning");
+    c.send_all(&[parse("", &format!("select 1 as {long}"), &[]), sync()]);
+    assert_eq!(c.until_ready().iter().map(|m| m.tag).collect::<String>(), "1Z");
+}

@@ -142,3 +142,30 @@ select 1 as ÀÉ;
 select 1 as "ÀÉ";
 drop table Ö;
 drop table "Ä";
+select 1 as {63*x};
+select 1 as {32*xY};
+select 1 as "{32*xY}";
+select 1 as {62*x}é;
+select 1 as "{31*a""}b""";
+select {64*z}, 1 as {65*z} from d;
+create table {63*t}1 ({64*c} int, {65*C} int);
+create table {63*t}1 (a int primary key, b int check (b > 0), {64*c} int, unique (b, {65*c}));
+create table {63*t}2 (a int);
+insert into {63*t} values (1, 1, 1);
+insert into {63*t} values (1, 2, 2);
+insert into {63*t} values (2, 1, 1);
+insert into {63*t} values (2, 0, 1);
+create index on {63*t} (b);
+create index on {63*t} (b);
+drop index {57*t}_b_idx;
+drop index {56*t}_b_idx1;
+select {64*c} from {63*t}3 where {64*t}.{65*c} > 0;
+select {64*c} from {63*t}3 where {64*t}.{65*c} > 0;
+prepare {64*p} as select 1;
+execute {65*p};
+deallocate {63*p};
+select {100*f}();
+create table {60*n} (a int not null)
+alter table {60*n} add primary key (a)
+insert into {60*n} values (1), (1)
+drop table {63*t}4, {60*n}
