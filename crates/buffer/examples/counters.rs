@@ -197,6 +197,7 @@ impl Counters {
     fn checkpoint(&self) -> Res<Lsn> {
         let target = self.log.appended();
         self.pool.flush_before(target)?;
+        // The log is never truncated, so the start may also move back (see `min_rec_lsn`).
         let start = self.pool.min_rec_lsn().map_or(target, |oldest| oldest.min(target));
         self.checkpoint.write_all_at(&start.0.to_le_bytes(), 0)?;
         self.checkpoint.sync_data()?;

@@ -263,6 +263,11 @@ impl Pool {
     /// A checkpoint reads `target = wal.appended()`, calls `flush_before(target)`, and may then
     /// start redo at the lesser of `target` and this value. The value may miss a page that is
     /// marked after this method has checked it: that change is logged after `target`.
+    ///
+    /// The value may be less than the previous checkpoint's start of redo: a thread reads the log's
+    /// end, and marks its page with it later. That change is logged after the previous `target`. So
+    /// the previous start of redo, if greater, must be used instead: the log before it may have
+    /// been removed.
     pub fn min_rec_lsn(&self) -> Option<Lsn> {
         self.core.min_rec_lsn()
     }
