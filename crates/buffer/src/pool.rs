@@ -231,6 +231,8 @@ impl Pool {
     /// gets a [`Pin`], on this thread before `fetch` returns, or later on another one. It must be
     /// short and must not block.
     ///
+    /// Blocks for `MissingPage::Space` while the I/O pool's queue is full ([`IoPool::submit`]).
+    ///
     /// Never waits forever for a frame. If none becomes free, because all are pinned, latched, or
     /// cannot be written, `done` gets [`PageError::NoFrames`] after some seconds
     /// ([`FrameWaits::starved_rounds`] of the cooler).

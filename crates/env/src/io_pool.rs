@@ -11,7 +11,8 @@
 //! 2. At most [`QUEUE_LIMIT`] jobs wait, unless configured otherwise. At the bound, `submit` blocks
 //!    until a job leaves the queue. A job that submits to its own pool does not block, because its
 //!    thread may be the only one that empties the queue. The bound can therefore be exceeded by the
-//!    jobs that running jobs submit. [`IoPool::read`] never blocks: reads are bounded only by their
+//!    jobs that running jobs submit. A callback on the ring's thread must not call `submit`: it
+//!    would block all other I/O. [`IoPool::read`] never blocks: reads are bounded only by their
 //!    callers' memory.
 //! 3. A job that panics does not end its thread, which takes the next job. [`IoPool::failed`]
 //!    reports the panic from then on. Waiters for the job get no other notice, and the data that it
@@ -279,7 +280,8 @@ impl IoPool {
         self.shared.queue.notify_one();
     }
 
-    /// Submits a job. Blocks while the queue is full, except in a job of this pool.
+    /// Submits a job. Blocks while the queue is full, except in a job of this pool. Must not be
+    /// called in [`ReadTarget::done`].
     pub fn submit(&self, job: Job) {
         let mut queue = self.shared.queue.lock();
         if queue.jobs.len() >= self.limit && !self.ids.contains(&thread::current().id()) {
