@@ -17,7 +17,8 @@
 //!    therefore ignored.
 //! 4. No write needs new space. The double-write file has its blocks from the start, and a page is
 //!    created only when its place has them ([`PageIo::make_space`]). A crash of the operating
-//!    system may lose blocks that were never written; the next start allocates them again before it
+//!    system may lose blocks that were never written, and redo may write a page beyond the end of
+//!    its file, behind a hole. The next start gives all places up to the last page blocks before it
 //!    serves.
 //!
 //! # Locking
@@ -344,9 +345,9 @@ impl PageIo for Files {
         }
         // Acquire: pairs with the Release store after an allocation.
         let have = named.allocated.load(Ordering::Acquire);
-        // Without `fallocate`, the file grows by zeros from its end on. After an open, redo may
-        // have changed pages beyond the end, which may be written back meanwhile. Later no page
-        // beyond the allocated ones exists.
+        // Without `fallocate`, the file grows by zeros from its end on, and its holes are read and
+        // rewritten. After an open, redo may have changed pages there and beyond the end, which may
+        // be written back meanwhile. Later no page beyond the allocated ones exists.
         let _no_writes = (have == 0).then(|| self.state());
         let need = id.no().saturating_add(1);
         // `kept` of the larger page count is the same as before the addition, or one more.

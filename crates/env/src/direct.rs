@@ -61,7 +61,7 @@ impl Disk for DirectDisk {
 
     fn open_pages(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
         match os_disk::open(path, how, OFlags::DIRECT) {
-            Ok(file) if suits(&file) => return Ok(Arc::new(OsFile::new(file, path, true))),
+            Ok(file) if suits(&file) => return Ok(Arc::new(OsFile::new(file, path, true)?)),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
             Err(error) => return Err(error),

@@ -2,12 +2,14 @@
 
 use std::fs::{self, TryLockError};
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::Errno;
 
 use crate::direct;
@@ -27,11 +29,15 @@ pub(crate) struct OsFile {
     path: PathBuf,
     /// Opened for direct I/O.
     direct: bool,
+    /// The file's length when it was opened, or less if it was truncated since. Everything beyond
+    /// it was written since, or is a hole.
+    first_len: AtomicU64,
 }
 
 impl OsFile {
-    pub(crate) fn new(file: fs::File, path: &Path, direct: bool) -> Self {
-        Self { file, path: path.to_owned(), direct }
+    pub(crate) fn new(file: fs::File, path: &Path, direct: bool) -> io::Result<Self> {
+        let len = file.metadata().map_err(named("stat", path))?.len();
+        Ok(Self { file, path: path.to_owned(), direct, first_len: AtomicU64::new(len) })
     }
 }
 
@@ -100,7 +106,7 @@ fn make_private(file: &fs::File) -> io::Result<()> {
 
 impl Disk for OsDisk {
     fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(OsFile::new(open(path, how, OFlags::empty())?, path, false)))
+        Ok(Arc::new(OsFile::new(open(path, how, OFlags::empty())?, path, false)?))
     }
 
     fn exists(&self, path: &Path) -> io::Result<bool> {
@@ -161,15 +167,66 @@ impl Disk for OsDisk {
     }
 }
 
+/// Without `fallocate`, blocks come from writing.
 impl OsFile {
-    /// Writes zeros from the end of the file to `end`, for file systems without `fallocate`.
-    fn extend(&self, end: u64) -> io::Result<()> {
-        let zeros = [0; 1 << 16];
+    /// Makes the bytes from `offset` to `end` have blocks: fills holes, and writes zeros beyond the
+    /// end of the file.
+    fn extend(&self, offset: u64, end: u64) -> io::Result<()> {
+        let len = self.len()?;
+        let mut at = offset;
+        while let Some(hole) = self.next_hole(at, len.min(end))? {
+            at = hole.end;
+            self.rewrite(hole)?;
+        }
         // The rest of the last block beyond the file's end reads as zeros anyway.
-        let mut at = self.len()?.next_multiple_of(ALIGN as u64);
-        while at < end {
-            let n = (end - at).min(zeros.len() as u64);
-            self.write_all_at(&zeros[..n as usize], at)?;
+        let from = len.next_multiple_of(ALIGN as u64);
+        self.write_blocks(from..end.max(from), |_, _| Ok(()))
+    }
+
+    /// Returns the first part between `from` and `end` that may be a hole. File systems may report
+    /// holes. Those that do not may have one where a write beyond the end has left it.
+    fn next_hole(&self, from: u64, end: u64) -> io::Result<Option<Range<u64>>> {
+        // Relaxed: orders no other memory.
+        let first_len = self.first_len.load(Ordering::Relaxed).min(end);
+        let mut hole = from.max(first_len)..end;
+        if from < first_len
+            && let Some(start) = self.seek(SeekFrom::Hole(from))?.filter(|at| *at < first_len)
+        {
+            hole = start..self.seek(SeekFrom::Data(start))?.map_or(end, |at| at.min(end));
+        }
+        Ok((!hole.is_empty()).then_some(hole))
+    }
+
+    /// Returns where the next hole or the next data is, if the file system finds one.
+    fn seek(&self, to: SeekFrom) -> io::Result<Option<u64>> {
+        match rustix::fs::seek(&self.file, to) {
+            Ok(at) => Ok(Some(at)),
+            Err(Errno::NXIO | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(None),
+            Err(error) => Err(named("seek in", &self.path)(error.into())),
+        }
+    }
+
+    /// Writes the blocks of this part as they are. It may have data: where the file system says
+    /// that holes are is only a hint.
+    fn rewrite(&self, part: Range<u64>) -> io::Result<()> {
+        let block = ALIGN as u64;
+        let blocks = part.start - part.start % block..part.end.next_multiple_of(block);
+        self.write_blocks(blocks, |bytes, at| self.read_zero_filled_at(bytes, at))
+    }
+
+    /// Writes this part in pieces of zeros, or of what `fill` puts in all of their place.
+    fn write_blocks(
+        &self,
+        part: Range<u64>,
+        fill: impl Fn(&mut [u8], u64) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut bytes = [0; 1 << 16];
+        let mut at = part.start;
+        while at < part.end {
+            let n = (part.end - at).min(bytes.len() as u64);
+            let piece = &mut bytes[..n as usize];
+            fill(piece, at)?;
+            self.write_all_at(piece, at)?;
             at += n;
         }
         Ok(())
@@ -199,7 +256,10 @@ impl File for OsFile {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.file.set_len(len).map_err(named("set the length of", &self.path))
+        self.file.set_len(len).map_err(named("set the length of", &self.path))?;
+        // Relaxed: see `next_hole`.
+        self.first_len.fetch_min(len, Ordering::Relaxed);
+        Ok(())
     }
 
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
@@ -212,7 +272,7 @@ impl File for OsFile {
             ) {
                 Ok(()) => return Ok(()),
                 Err(Errno::INTR) => {}
-                Err(Errno::OPNOTSUPP | Errno::NOSYS) => return self.extend(offset + len),
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => return self.extend(offset, offset + len),
                 Err(error) => return Err(named("extend", &self.path)(error.into())),
             }
         }
@@ -336,6 +396,51 @@ mod tests {
         set_mode(&target, 0o644);
         OsDisk.open(&target, Open::Private).unwrap();
         assert_eq!((mode(&target), fs::read(&target).unwrap()), (0o600, b"content".to_vec()));
+    }
+
+    /// Where the file's first hole is; at its end if there is none.
+    fn first_hole(file: &OsFile) -> u64 {
+        file.seek(SeekFrom::Hole(0)).unwrap().unwrap_or(file.len().unwrap())
+    }
+
+    /// Without `fallocate`, also the holes of a file get blocks.
+    #[test]
+    fn extend_fills_holes_and_keeps_content() {
+        const BLOCK: u64 = 4096;
+        let scratch = crate::test_files::Scratch::new("holes");
+        let path = scratch.0.join("file");
+        let created = |name: &str| {
+            let path = scratch.0.join(name);
+            OsFile::new(open(&path, Open::Create, OFlags::empty()).unwrap(), &path, false).unwrap()
+        };
+        let blocks = crate::test_files::blocks(1..3);
+        let old = created("file");
+        old.write_all_at(&blocks, 64 * BLOCK).unwrap();
+        let reported = first_hole(&old) == 0;
+        // With direct I/O if possible, which must be aligned.
+        let direct = direct::DirectDisk::new(true).open_pages(&path, Open::Existing).is_ok();
+        let flags = if direct { OFlags::DIRECT } else { OFlags::empty() };
+        let file = OsFile::new(open(&path, Open::Existing, flags).unwrap(), &path, direct).unwrap();
+        file.write_all_at(&blocks, 256 * BLOCK).unwrap();
+        let mut expected = crate::test_files::content(&file);
+        assert_eq!(expected.len() as u64, 258 * BLOCK);
+        // A hole that was there, and everything since.
+        let end = 300 * BLOCK;
+        let hole = if reported { 0..64 * BLOCK } else { 66 * BLOCK..258 * BLOCK };
+        assert_eq!(file.next_hole(0, 258 * BLOCK).unwrap(), Some(hole));
+        assert_eq!(file.next_hole(100 * BLOCK, end).unwrap(), Some(100 * BLOCK..end));
+        assert_eq!(file.next_hole(end, 258 * BLOCK).unwrap(), None);
+        file.extend(0, end).unwrap();
+        expected.resize(end as usize, 0);
+        assert!(crate::test_files::content(&file) == expected);
+        // A file system may turn zeros into holes, but then it does so in every file.
+        let full = created("full");
+        full.write_all_at(&expected, 0).unwrap();
+        assert_eq!(first_hole(&file), first_hole(&full));
+        // A truncated file is new beyond its end.
+        file.set_len(BLOCK).unwrap();
+        file.set_len(8 * BLOCK).unwrap();
+        assert_eq!(file.next_hole(BLOCK, 8 * BLOCK).unwrap(), Some(BLOCK..8 * BLOCK));
     }
 
     /// The space is reserved; content and length are unchanged.
