@@ -9,6 +9,7 @@
 use crate::error::PageError;
 use crate::frame::FreeFrame;
 use crate::loader::PoolCore;
+use crate::scan_ring::Entry;
 use crate::second_level::{Filling, Victim};
 use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;
@@ -73,32 +74,54 @@ impl PoolCore {
     fn cool(self: &Arc<Self>, filling: &mut Filling) -> bool {
         let need = self.free.deficit().max(1);
         let epoch = self.epoch();
-        let Victims { clean, of_scans, dirty: victims } = self.choose_victims(need);
+        let Victims { clean, of_scans, dirty, dirty_of_scans } = self.choose_victims(need);
         let mut freed = clean.len() + of_scans.len();
         let clean = self.put_in_second_level(filling, epoch, clean);
         self.dispatch(self.free.put(clean.chain(of_scans)));
-        if !victims.is_empty() {
-            let written = match self.write_batch(&self.with_neighbours(&victims), false) {
-                Ok(written) => written,
-                Err(error) => {
-                    tracing::error!(%error, "the buffer pool cannot write pages");
-                    Vec::new()
-                }
-            };
-            let epoch = self.epoch();
-            let claimed: Vec<_> = written
-                .into_iter()
-                .filter(|f| victims.contains(f))
-                .filter_map(|f| self.claim_unproposed(f))
-                .collect();
-            freed += claimed.len();
-            let frames = self.put_in_second_level(filling, epoch, claimed);
-            self.dispatch(self.free.put(frames));
+        if !dirty.is_empty() {
+            freed += self.evict_dirty(filling, &dirty, dirty_of_scans);
         }
         if freed == 0 {
             self.dispatch(self.free.age(self.health.failed()));
         }
         freed > 0
+    }
+
+    /// Writes dirty victims, and evicts those that are then clean and unused. `of_scans` has the
+    /// ones that scans loaded. Returns the number of frames that became free.
+    fn evict_dirty(
+        self: &Arc<Self>,
+        filling: &mut Filling,
+        victims: &[FrameId],
+        of_scans: Vec<Entry>,
+    ) -> usize {
+        let written = match self.write_batch(&self.with_neighbours(victims), false) {
+            Ok(written) => written,
+            Err(error) => {
+                tracing::error!(%error, "the buffer pool cannot write pages");
+                Vec::new()
+            }
+        };
+        let epoch = self.epoch();
+        let (mut evicted, mut scanned) = (Vec::new(), Vec::new());
+        for frame in written.into_iter().filter(|frame| victims.contains(frame)) {
+            let Some(victim) = self.claim_unproposed(frame) else { continue };
+            if of_scans.contains(&(frame, victim.page)) {
+                self.scans.left(victim.page);
+                scanned.push(victim);
+            } else {
+                evicted.push(victim);
+            }
+        }
+        for entry in of_scans {
+            if !scanned.iter().any(|victim| victim.page == entry.1) {
+                self.scans.put_back(entry);
+            }
+        }
+        let freed = evicted.len() + scanned.len();
+        let frames = self.put_in_second_level(filling, epoch, evicted);
+        self.dispatch(self.free.put(frames.chain(scanned.into_iter().map(|victim| victim.frame))));
+        freed
     }
 
     fn epoch(&self) -> Option<u64> {
@@ -126,7 +149,7 @@ impl PoolCore {
         self.choose_of_scans(need, false, &mut victims);
         let writable = self.health.failed().is_none();
         while self.may_choose(need, &victims) {
-            let Victims { clean, of_scans, dirty } = &mut victims;
+            let Victims { clean, of_scans, dirty, .. } = &mut victims;
             let mut claimed = None;
             let taken = self.replacement.evict(None, &mut |frame| match self.frame(frame).idle() {
                 None => Probe::Skip,
@@ -181,6 +204,7 @@ impl PoolCore {
             && let Some(entry) = entries.next()
         {
             let (frame, page) = entry;
+            // A custom policy has proposed the page without being notified of it.
             if self.frame(frame).page() != page {
                 continue;
             }
@@ -192,16 +216,13 @@ impl PoolCore {
                     }
                     None => self.scans.put_back(entry),
                 },
-                dirty => {
-                    // The page is evicted after it is written. Its entry is stale then.
-                    self.scans.put_back(entry);
-                    if dirty.is_some()
-                        && self.health.failed().is_none()
-                        && !victims.dirty.contains(&frame)
-                    {
-                        victims.dirty.push(frame);
-                    }
+                // Its entry returns to the queue only if the page stays: otherwise the next rounds
+                // would find entries without pages, and take pages of the policy instead.
+                Some(true) if self.health.failed().is_none() && !victims.dirty.contains(&frame) => {
+                    victims.dirty.push(frame);
+                    victims.dirty_of_scans.push(entry);
                 }
+                _ => self.scans.put_back(entry),
             }
         }
         entries.for_each(|entry| self.scans.put_back(entry));
@@ -241,6 +262,8 @@ struct Victims {
     /// fill it.
     of_scans: Vec<FreeFrame>,
     dirty: Vec<FrameId>,
+    /// Those of `dirty` that scans loaded. They do not go to the second level either.
+    dirty_of_scans: Vec<Entry>,
 }
 
 impl Victims {

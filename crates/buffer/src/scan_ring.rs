@@ -12,9 +12,9 @@
 //! ghosts.
 //!
 //! # Invariants
-//! 1. A page is in the queue, known to the policy, or (a stale entry) no longer in its frame. An
-//!    entry whose frame holds the same page again names a page of the policy; its eviction notifies
-//!    the policy anyway.
+//! 1. A page that a scan loaded is in the queue, or is one of the cooler's dirty victims. Such a
+//!    victim is evicted after its write, or returns to the queue. All other pages are known to the
+//!    policy.
 //! 2. When the policy has no victim, the queue offers all its pages: every frame can be reclaimed.
 //! 3. Ghosts are a bounded table with one place per hash: a later ghost replaces an earlier one.
 //!
@@ -38,8 +38,11 @@ const NO_GHOST: u64 = u64::MAX;
 
 static SCAN_RING: Class = Class::new("buffer.scan_ring");
 
+/// A page in the queue, and its frame.
+pub(crate) type Entry = (FrameId, PageId);
+
 pub(crate) struct ScanRing {
-    queue: Latch<VecDeque<(FrameId, PageId)>>,
+    queue: Latch<VecDeque<Entry>>,
     most: usize,
     ghosts: Box<[AtomicU64]>,
 }
@@ -72,14 +75,14 @@ impl ScanRing {
     }
 
     /// Takes up to `need` entries, oldest first: those beyond the queue's share, or any with `all`.
-    pub fn victims(&self, need: usize, all: bool) -> Vec<(FrameId, PageId)> {
+    pub fn victims(&self, need: usize, all: bool) -> Vec<Entry> {
         let mut queue = self.queue.lock();
         let over = if all { queue.len() } else { queue.len().saturating_sub(self.most) };
         queue.drain(..over.min(need)).collect()
     }
 
     /// Returns to the queue an entry that could not be evicted.
-    pub fn put_back(&self, entry: (FrameId, PageId)) {
+    pub fn put_back(&self, entry: Entry) {
         self.queue.lock().push_back(entry);
     }
 
@@ -94,7 +97,7 @@ mod tests {
     use super::*;
     use clearway_types::PartitionId;
 
-    fn entry(no: u32) -> (FrameId, PageId) {
+    fn entry(no: u32) -> Entry {
         (FrameId(no), PageId::new(PartitionId(0), no))
     }
 

@@ -12,23 +12,30 @@ use std::sync::{Arc, Mutex, Weak};
 
 const FRAMES: u32 = 512;
 
+/// Pages of a range that a scan reads repeatedly.
+const RANGE: u32 = FRAMES / 2;
+
 fn use_once(f: &Fixture, missing: MissingPage) {
     let _pin = f.pool.fetch_blocking(missing).unwrap();
     let (MissingPage::Page(id) | MissingPage::Scan(id)) = missing else { unreachable!() };
     drop(f.pool.read(id).unwrap());
 }
 
-/// A hot set of three quarters of the pool, which is not used during a scan of ten times the pool.
-fn resident_after_a_scan(
-    kind: ReplacementKind,
-    to_missing: fn(clearway_types::PageId) -> MissingPage,
-) -> usize {
+/// Changes a page of a scan.
+fn change_once(f: &Fixture, id: PageId, value: u64) {
+    let _pin = f.pool.fetch_blocking(MissingPage::Scan(id)).unwrap();
+    stamp(&mut f.pool.write(id).unwrap(), &f.wal, value);
+}
+
+/// Returns how many pages of a hot set stay during a scan of ten times the pool. The hot set is
+/// three quarters of the pool, and is not used meanwhile.
+fn resident_after_a_scan(kind: ReplacementKind, scanned: impl Fn(&Fixture, PageId)) -> usize {
     let f = pool_on(&MemDisk::new(), FRAMES, kind);
     let hot = FRAMES / 4 * 3;
     for _ in 0..3 {
         (0..hot).for_each(|no| use_once(&f, MissingPage::Page(page(0, no))));
     }
-    (0..10 * FRAMES).for_each(|no| use_once(&f, to_missing(page(1, no))));
+    (0..10 * FRAMES).for_each(|no| scanned(&f, page(1, no)));
     (0..hot).filter(|no| f.pool.is_resident(page(0, *no))).count()
 }
 
@@ -36,11 +43,22 @@ fn resident_after_a_scan(
 fn scan_does_not_evict_the_hot_set() {
     let hot = FRAMES as usize / 4 * 3;
     for kind in ReplacementKind::all() {
-        let kept = resident_after_a_scan(kind, MissingPage::Scan);
+        let kept = resident_after_a_scan(kind, |f, id| use_once(f, MissingPage::Scan(id)));
         assert_eq!(kept, hot, "{kind}");
     }
-    let flushed = resident_after_a_scan(ReplacementKind::ClockSweep, MissingPage::Page);
+    let flushed = resident_after_a_scan(ReplacementKind::ClockSweep, |f, id| {
+        use_once(f, MissingPage::Page(id));
+    });
     assert_eq!(flushed, 0, "the same reads, not marked as a scan");
+}
+
+#[test]
+fn scan_that_changes_pages_does_not_evict_the_hot_set() {
+    let hot = FRAMES as usize / 4 * 3;
+    for kind in ReplacementKind::all() {
+        let kept = resident_after_a_scan(kind, |f, id| change_once(f, id, 1));
+        assert_eq!(kept, hot, "{kind}");
+    }
 }
 
 /// A custom replacement may be one of ours built without the pool's frames: it must be notified of
@@ -62,22 +80,35 @@ fn custom_replacement_is_notified_of_every_hit() {
     }
 }
 
+/// Returns the number of pages read in each of nine scans of a range, in a pool that is full of
+/// other pages. The first pass evicts pages of the range.
+fn reads_of_passes(scanned: impl Fn(&Fixture, PageId)) -> Vec<u64> {
+    let f = pool(FRAMES);
+    (0..2 * FRAMES).for_each(|no| use_once(&f, MissingPage::Page(page(1, no))));
+    let pass = || {
+        let before = f.pool.stats().reads;
+        (0..RANGE).for_each(|no| scanned(&f, page(0, no)));
+        f.pool.stats().reads - before
+    };
+    let reads: Vec<u64> = (0..9).map(|_| pass()).collect();
+    assert_eq!(reads[0], u64::from(RANGE));
+    assert!(reads[1] > 0, "no page was evicted");
+    reads
+}
+
 /// The pages of the range leave the queue in the first pass, and belong to the policy when they are
 /// missed again.
 #[test]
 fn repeatedly_scanned_range_stays_resident() {
-    let f = pool(FRAMES);
-    (0..2 * FRAMES).for_each(|no| use_once(&f, MissingPage::Page(page(1, no))));
-    let range = FRAMES / 2;
-    let pass = || {
-        let before = f.pool.stats().reads;
-        (0..range).for_each(|no| use_once(&f, MissingPage::Scan(page(0, no))));
-        f.pool.stats().reads - before
-    };
-    let reads: Vec<u64> = (0..9).map(|_| pass()).collect();
-    assert_eq!(reads[0], u64::from(range));
-    assert!(reads[1] > 0, "no page was evicted");
-    assert!(reads[8] < u64::from(range) / 4, "pages read in each pass: {reads:?}");
+    let reads = reads_of_passes(|f, id| use_once(f, MissingPage::Scan(id)));
+    assert!(reads[8] < u64::from(RANGE) / 4, "pages read in each pass: {reads:?}");
+}
+
+/// Also if the pages are written before they leave the queue.
+#[test]
+fn repeatedly_changed_range_stays_resident() {
+    let reads = reads_of_passes(|f, id| change_once(f, id, 1));
+    assert!(reads[8] < u64::from(RANGE) / 4, "pages read in each pass: {reads:?}");
 }
 
 /// Scans that change what they read, in a pool whose frames all belong to scans.
@@ -86,8 +117,7 @@ fn scans_can_use_the_whole_pool() {
     let f = pool(16);
     for round in 1..=3 {
         for no in 0..200 {
-            let _pin = f.pool.fetch_blocking(MissingPage::Scan(page(0, no))).unwrap();
-            stamp(&mut f.pool.write(page(0, no)).unwrap(), &f.wal, round * 1000 + u64::from(no));
+            change_once(&f, page(0, no), round * 1000 + u64::from(no));
         }
     }
     assert!((0..200).all(|no| get(&f, page(0, no)) == 3000 + u64::from(no)));
