@@ -43,12 +43,8 @@ pub(crate) fn find(ops: &[Op]) -> Option<Internal> {
             Op::Append { key, value } => {
                 match known.entry(*key).or_insert(Known::Ending(Vec::new())) {
                     Known::List(list) if list.contains(value) => {
-                        return Some(Internal {
-                            txn: TxnIndex(0),
-                            key: *key,
-                            expected: format!("a list without {value}, which it appended later"),
-                            found: format!("a list with {value}"),
-                        });
+                        let expected = format!("a list without {value}, which it appended later");
+                        return contradiction(*key, expected, format!("a list with {value}"));
                     }
                     Known::List(list) | Known::Ending(list) => list.push(*value),
                     _ => {}
@@ -66,12 +62,7 @@ pub(crate) fn find(ops: &[Op]) -> Option<Internal> {
                     _ => None,
                 };
                 if let Some(expected) = expected {
-                    return Some(Internal {
-                        txn: TxnIndex(0),
-                        key: *key,
-                        expected,
-                        found: format!("{values:?}"),
-                    });
+                    return contradiction(*key, expected, format!("{values:?}"));
                 }
                 known.insert(*key, Known::List(values.clone()));
             }
@@ -80,19 +71,14 @@ pub(crate) fn find(ops: &[Op]) -> Option<Internal> {
                     known.get(key).filter(|k| !matches!(k, Known::Register(v) if v == value))
                 {
                     let show = |v: Option<u64>| v.map_or("nothing".to_owned(), |v| v.to_string());
-                    let (expected, found) = (show(*before), show(*value));
-                    return Some(Internal { txn: TxnIndex(0), key: *key, expected, found });
+                    return contradiction(*key, show(*before), show(*value));
                 }
                 known.insert(*key, Known::Register(*value));
             }
             Op::Add { key, value } => match known.entry(*key).or_insert(Known::Including(0)) {
                 Known::Counter(sum) if *sum as u64 & value != 0 => {
-                    return Some(Internal {
-                        txn: TxnIndex(0),
-                        key: *key,
-                        expected: format!("a sum without {value}, which it added later"),
-                        found: format!("a sum with {value}"),
-                    });
+                    let expected = format!("a sum without {value}, which it added later");
+                    return contradiction(*key, expected, format!("a sum with {value}"));
                 }
                 Known::Counter(sum) | Known::Including(sum) => {
                     *sum = sum.wrapping_add(*value as i64);
@@ -108,12 +94,16 @@ pub(crate) fn find(ops: &[Op]) -> Option<Internal> {
                     _ => None,
                 };
                 if let Some(expected) = expected {
-                    let found = value.to_string();
-                    return Some(Internal { txn: TxnIndex(0), key: *key, expected, found });
+                    return contradiction(*key, expected, value.to_string());
                 }
                 known.insert(*key, Known::Counter(*value));
             }
         }
     }
     None
+}
+
+/// Returns the finding; its transaction is the caller's to set.
+fn contradiction(key: Key, expected: String, found: String) -> Option<Internal> {
+    Some(Internal { txn: TxnIndex(0), key, expected, found })
 }
