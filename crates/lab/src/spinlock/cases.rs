@@ -244,7 +244,7 @@ fn load(task: &Task, case: &Case, latches: u32, per_ns: f64) -> (u32, Load) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     #[test]
@@ -266,21 +266,27 @@ mod tests {
     }
 
     const NEAR: Place = Place { line_ns: 50.0, slowness: 1.0 };
+    /// An undisturbed round without sleeps.
+    pub(in crate::spinlock) const PLAIN: Figures = Figures {
+        rate: 1.0,
+        wait_us: 0.0,
+        jain: 1.0,
+        least: 1.0,
+        cpu_ns: 1.0,
+        switches: 0.0,
+        sleeps: 0.0,
+        queued: 0.0,
+        place: NEAR,
+        apart: false,
+    };
 
     #[test]
     fn rounds_with_cores_apart_count_only_without_near_ones() {
         let cell = |lines: [f64; 3]| {
             let rounds = lines.map(|line_ns| Figures {
                 rate: line_ns,
-                queued: 0.0,
-                wait_us: 0.0,
-                jain: 1.0,
-                least: 1.0,
-                cpu_ns: 1.0,
-                switches: 0.0,
-                sleeps: 0.0,
                 place: Place { line_ns, ..NEAR },
-                apart: false,
+                ..PLAIN
             });
             let case = Case { section: SECTIONS[0], threads: 2 };
             Cell { case, latch: "x", rounds: rounds.to_vec() }
@@ -299,18 +305,7 @@ mod tests {
 
     #[test]
     fn disturbed_rounds_count_only_without_quiet_ones() {
-        let figures = |rate, queued| Figures {
-            rate,
-            queued,
-            wait_us: 0.0,
-            jain: 1.0,
-            least: 1.0,
-            cpu_ns: 1.0,
-            switches: 0.0,
-            sleeps: 0.0,
-            place: NEAR,
-            apart: false,
-        };
+        let figures = |rate, queued| Figures { rate, queued, ..PLAIN };
         let cell = |threads, rounds: Vec<Figures>| Cell {
             case: Case { section: SECTIONS[0], threads },
             latch: "x",

@@ -201,8 +201,8 @@ fn mean(ratios: impl Iterator<Item = Option<f64>>) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cases::tests::PLAIN;
     use super::super::contender::UNCOUNTED;
-    use super::super::place::Place;
     use super::*;
 
     /// Returns the cells of a latch whose throughput drops by the factor `loss` with more than two
@@ -210,21 +210,7 @@ mod tests {
     fn cells(latch: &'static str, rate: f64, wait_us: f64, loss: f64) -> Vec<Cell> {
         let rounds = |threads| {
             let rate = if threads > 2 { rate * loss } else { rate };
-            vec![
-                Figures {
-                    rate,
-                    wait_us,
-                    jain: 1.0,
-                    least: 1.0,
-                    cpu_ns: 1e3 / rate,
-                    switches: 0.0,
-                    sleeps: 0.0,
-                    queued: 0.0,
-                    place: Place { line_ns: 50.0, slowness: 1.0 },
-                    apart: false,
-                };
-                3
-            ]
+            vec![Figures { rate, wait_us, cpu_ns: 1e3 / rate, ..PLAIN }; 3]
         };
         let cases = SECTIONS
             .iter()
