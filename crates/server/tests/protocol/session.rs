@@ -245,6 +245,16 @@ fn cancel_request_ends_the_running_statement() {
     assert_eq!(holder.column("select b from t"), ["1"]);
 }
 
+/// Cancels statements whose first reply has arrived, and checks that not all of them ran.
+fn cancel_unread(server: &Fixture, c: &mut Raw, statements: usize) {
+    assert!(c.hears_within(LIMIT));
+    cancel(server, c.pid, c.secret);
+    let messages = c.until_ready();
+    let [.., error, _] = messages.as_slice() else { panic!("{} messages", messages.len()) };
+    assert_eq!((error.tag, error.code().as_str()), ('E', "57014"));
+    assert!(messages.iter().filter(|m| m.tag == 'D').count() < statements);
+}
+
 /// A query of short statements is cancelled although none of them can be.
 #[test]
 fn cancel_request_ends_a_query_between_two_statements() {
@@ -256,12 +266,7 @@ fn cancel_request_ends_a_query_between_two_statements() {
     c.send(&query(&format!("insert into t values (1){statements}")));
     // The client reads nothing, so the server cannot send all of the results: it stops early in the
     // query, and the request comes before the end.
-    assert!(c.hears_within(LIMIT));
-    cancel(&server, c.pid, c.secret);
-    let messages = c.until_ready();
-    let [.., error, _] = messages.as_slice() else { panic!("{} messages", messages.len()) };
-    assert_eq!((error.tag, error.code().as_str()), ('E', "57014"));
-    assert!(messages.iter().filter(|m| m.tag == 'D').count() < STATEMENTS);
+    cancel_unread(&server, &mut c, STATEMENTS);
     // The implicit transaction is undone, and the next query runs.
     assert_eq!(c.column("select count(*) from t"), ["0"]);
 }
@@ -276,12 +281,7 @@ fn cancel_request_ends_a_pipeline_between_two_statements() {
     c.query("prepare i as insert into t values (1); prepare r as select repeat('x', 100000)");
     let run = |name: &str| [bind("", name, &[], false), execute("", 0)].concat();
     c.send_all(&[run("i"), run("r").repeat(STATEMENTS), sync()]);
-    assert!(c.hears_within(LIMIT));
-    cancel(&server, c.pid, c.secret);
-    let messages = c.until_ready();
-    let [.., error, _] = messages.as_slice() else { panic!("{} messages", messages.len()) };
-    assert_eq!((error.tag, error.code().as_str()), ('E', "57014"));
-    assert!(messages.iter().filter(|m| m.tag == 'D').count() < STATEMENTS);
+    cancel_unread(&server, &mut c, STATEMENTS);
     // The group is undone, and the next one runs.
     c.send_all(&[run("i"), sync()]);
     assert_eq!(c.tags(), "2CZI");
