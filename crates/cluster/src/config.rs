@@ -64,6 +64,9 @@ pub struct ClusterLoad {
     pub two_rounds: u64,
     /// Fragments that use a key that all sessions share, per 1000.
     pub conflicts: u64,
+    /// Only a transaction's first fragment may use such a key, so a transaction conflicts at one of
+    /// its partitions.
+    pub conflicts_once: bool,
     /// All keys are drawn from the whole partition, in any order. Otherwise a session has its own.
     pub uniform: bool,
     /// Transactions that abort by themselves, per 1000.
@@ -172,6 +175,7 @@ impl ClusterConfig {
                 multi,
                 two_rounds: 0,
                 conflicts: 0,
+                conflicts_once: false,
                 uniform: false,
                 aborts: 0,
             },
@@ -241,6 +245,7 @@ impl ClusterConfig {
                 multi: 100 + rng.below(900),
                 two_rounds: some(&mut rng, 1000),
                 conflicts: some(&mut rng, 1000),
+                conflicts_once: false,
                 uniform: true,
                 aborts: some(&mut rng, 300),
             },

@@ -133,9 +133,10 @@ fn fragment(
 ) -> Fragment {
     let load = &config.load;
     let most = load.keys_per_partition;
+    let conflicts = if load.conflicts_once && !taken.is_empty() { 0 } else { load.conflicts };
     let mut keys = Vec::with_capacity(size);
     for n in 0..size as u32 {
-        let local = if n == 0 && rng.permille(load.conflicts) {
+        let local = if n == 0 && rng.permille(conflicts) {
             0
         } else if load.uniform {
             rng.below(u64::from(most)) as u32
@@ -150,4 +151,34 @@ fn fragment(
     }
     taken.extend(&keys);
     Fragment { at, keys }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clearway_partition::SchemeKind;
+
+    /// Returns how many transactions use the shared key at none, one and both of their partitions.
+    fn sharing(conflicts: u64, conflicts_once: bool, two_rounds: u64) -> [usize; 3] {
+        let mut config = ClusterConfig::micro_benchmark(SchemeKind::Locking, 1000);
+        (config.load.conflicts, config.load.conflicts_once) = (conflicts, conflicts_once);
+        config.load.two_rounds = two_rounds;
+        let mut rng = Rng::new(1);
+        let mut counts = [0; 3];
+        for _ in 0..100 {
+            let plan = draw(&config, 0, &mut rng);
+            let is_shared = |at| plan.keys().any(|used| used == key(&config, at, 0));
+            counts[plan.partitions().into_iter().filter(|at| is_shared(*at)).count()] += 1;
+        }
+        counts
+    }
+
+    #[test]
+    fn transactions_conflict_at_one_partition_or_both() {
+        for two_rounds in [0, 1000] {
+            assert_eq!(sharing(0, true, two_rounds), [100, 0, 0]);
+            assert_eq!(sharing(1000, true, two_rounds), [0, 100, 0]);
+            assert_eq!(sharing(1000, false, two_rounds), [0, 0, 100]);
+        }
+    }
 }

@@ -16,8 +16,10 @@ pub const TRANSACTIONS: [u64; 2] = [20_000, 400];
 pub struct Variant {
     /// Its name after the scheme's; empty for the plain load.
     pub name: &'static str,
-    /// Chance that a fragment uses the partition's shared key, in percent.
+    /// Chance that a transaction uses the shared key of one of its partitions, in percent.
     pub conflicts: u64,
+    /// Whether a transaction at both partitions uses the shared keys of both, unlike in the source.
+    pub conflicts_at_both: bool,
     /// Transactions that abort by themselves, in percent.
     pub aborts: u64,
     /// Whether transactions at both partitions take two rounds.
@@ -29,8 +31,14 @@ pub struct Variant {
 
 impl Variant {
     /// One round without conflicts and aborts.
-    pub const PLAIN: Self =
-        Self { name: "", conflicts: 0, aborts: 0, two_rounds: false, sessions_coordinate: false };
+    pub const PLAIN: Self = Self {
+        name: "",
+        conflicts: 0,
+        conflicts_at_both: false,
+        aborts: 0,
+        two_rounds: false,
+        sessions_coordinate: false,
+    };
 
     /// Sets who coordinates transactions at several partitions: one for all, or each session.
     pub fn coordinate(&self, config: &mut ClusterConfig) {
@@ -68,6 +76,7 @@ pub fn point(
     config.seed = seed;
     config.transactions = TRANSACTIONS[usize::from(task.options.quick)];
     config.load.conflicts = 10 * variant.conflicts;
+    config.load.conflicts_once = !variant.conflicts_at_both;
     config.load.aborts = 10 * variant.aborts;
     config.load.two_rounds = if variant.two_rounds { 1000 } else { 0 };
     variant.coordinate(&mut config);

@@ -15,8 +15,9 @@ pub const LOCKING_IS_LINEAR: &str = "locking from 16 to 100 % at both, furthest 
 pub const LOCKING_IS_STEEP: &str = "locking, slope below 16 % at both over slope above";
 pub const SPECULATION_IS_AHEAD: &str = "speculative over locking, 16 to 50 % at both, least";
 pub const CONFLICTS_FAVOUR_SPECULATION: &str = "speculative over locking, all conflict, most";
+pub const LOCKING_PASSES_BLOCKING: &str = "locking over blocking, all conflict, 100 % at both";
 pub const ABORTS_EQUAL_BLOCKING: &str =
-    "speculative over blocking, 10 % abort, 2 to 50 % at both, furthest from 1";
+    "speculative over blocking, 10 % abort, 2 to 100 % at both, furthest from 1";
 pub const LOCKING_IS_BEST: &str =
     "locking over the better of the others, 4 to 100 % at both, least";
 
@@ -103,6 +104,8 @@ pub const SESSIONS: Variant =
 const CONFLICTS: [Variant; 3] =
     [conflicts("20 % conflict", 20), conflicts("60 % conflict", 60), ALL];
 const ALL: Variant = conflicts("all conflict", 100);
+const AT_BOTH: Variant =
+    Variant { conflicts_at_both: true, ..conflicts("all conflict at each partition", 100) };
 
 const fn conflicts(name: &'static str, conflicts: u64) -> Variant {
     Variant { name, conflicts, ..PLAIN }
@@ -111,7 +114,7 @@ const fn conflicts(name: &'static str, conflicts: u64) -> Variant {
 pub const FIG5: Figure = Figure {
     name: "partition/fig5",
     title: "Conflicts, one round",
-    variants: &[PLAIN, CONFLICTS[0], CONFLICTS[1], CONFLICTS[2]],
+    variants: &[PLAIN, CONFLICTS[0], CONFLICTS[1], CONFLICTS[2], AT_BOTH],
     is_modelled: false,
     points: &[
         PublishedPoint {
@@ -121,6 +124,14 @@ pub const FIG5: Figure = Figure {
             says: "",
             bar: Some(Bound::AtLeast(2.5)),
             assumption: "one shared key a partition, used first",
+        },
+        PublishedPoint {
+            what: LOCKING_PASSES_BLOCKING,
+            ours: |rates| rates.over([LOCKING, BLOCKING], &ALL, 100),
+            source: None,
+            says: "ahead with many at both",
+            bar: Some(Bound::AtLeast(1.0)),
+            assumption: "",
         },
         PublishedPoint {
             what: "speculative, all conflict over none, 30 % at both",
@@ -148,9 +159,10 @@ pub const FIG5: Figure = Figure {
         },
     ],
     agreement: &[
-        "A fragment that conflicts begins with the only shared key of its partition. Fragments \
-         reach both partitions in one order, so there are no deadlocks. We do not know \
-         how many keys the source shares.",
+        "A transaction that conflicts begins with the only shared key of one of its partitions, as \
+         in the source. There, two clients use these keys in all transactions at one partition, \
+         and the others with a chance of p; here all clients use them with this chance. With \
+         conflicts at each partition, the load is harsher than the source's. There are no deadlocks.",
     ],
 };
 
@@ -162,19 +174,20 @@ const fn aborts(name: &'static str, aborts: u64) -> Variant {
     Variant { name, aborts, ..PLAIN }
 }
 
+const THREE: Variant = aborts("3 % abort", 3);
 const FIVE: Variant = aborts("5 % abort", 5);
 const TEN: Variant = aborts("10 % abort", 10);
 
 pub const FIG6: Figure = Figure {
     name: "partition/fig6",
     title: "Aborts, one round",
-    variants: &[PLAIN, aborts("3 % abort", 3), FIVE, TEN],
+    variants: &[PLAIN, THREE, FIVE, TEN],
     is_modelled: false,
     points: &[
         PublishedPoint {
             what: ABORTS_EQUAL_BLOCKING,
             ours: |rates| {
-                let ratios = rates.ratios([SPECULATIVE, BLOCKING], &TEN, (2, 50));
+                let ratios = rates.ratios([SPECULATIVE, BLOCKING], &TEN, (2, 100));
                 most(ratios.into_iter().map(|ratio| (ratio - 1.0).abs()).collect())
             },
             source: Some(0.0),
@@ -183,10 +196,18 @@ pub const FIG6: Figure = Figure {
             assumption: "undone ones start over, alone",
         },
         PublishedPoint {
+            what: "speculative over locking, 3 % abort, 16 to 50 % at both, least",
+            ours: |rates| least(rates.ratios([SPECULATIVE, LOCKING], &THREE, (16, 50))),
+            source: None,
+            says: "ahead",
+            bar: None,
+            assumption: "undone ones start over, alone",
+        },
+        PublishedPoint {
             what: "speculative over locking, 5 % abort, 16 to 50 % at both, least",
             ours: |rates| least(rates.ratios([SPECULATIVE, LOCKING], &FIVE, (16, 50))),
             source: None,
-            says: "still ahead",
+            says: "ahead until 5 % abort",
             bar: None,
             assumption: "undone ones start over, alone",
         },

@@ -51,7 +51,7 @@ pub struct Case {
     pub stall: Stall,
     /// Transactions at both partitions, in percent.
     pub percent: u64,
-    /// Whether all fragments use their partition's shared key.
+    /// Whether all transactions use the shared key of one of their partitions.
     pub conflicts: bool,
 }
 
@@ -90,11 +90,12 @@ struct Pair {
     percents: &'static [u64],
 }
 
-const PAIRS: [Pair; 4] = [
+const PAIRS: [Pair; 5] = [
     pair(SchemeKind::Speculative, SchemeKind::Locking, false, &[16, 30, 50]),
     pair(SchemeKind::Locking, SchemeKind::Blocking, false, &[16, 30, 50, 100]),
     pair(SchemeKind::Locking, SchemeKind::Speculative, false, &[100]),
     pair(SchemeKind::Speculative, SchemeKind::Locking, true, &[16, 30, 50]),
+    pair(SchemeKind::Locking, SchemeKind::Blocking, true, &[100]),
 ];
 
 const fn pair(
@@ -207,7 +208,8 @@ impl Load {
         for (partition, rows) in parts {
             let all = self.micro.keys(partition);
             let mut own = all[session * ROWS..][..rows].iter();
-            if self.case.conflicts {
+            // As in the source, a transaction conflicts at one partition only.
+            if self.case.conflicts && partition == first {
                 own.next();
                 keys.extend(all.last());
             }
