@@ -41,7 +41,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     about: "the whole server under pgbench -S -c 100 with the pool's policy behind one latch, for each acquisition",
     question: "How much of a server's time does one hot latch cost with a hundred clients, and how much of that depends on the acquiring instruction or on how long a thread spins?",
     source: "A report on Greenplum 6.9.1 on Kunpeng (aarch64) under pgbench -S -c 100, and Greenplum pull request 12848.",
-    source_found: "With test-and-set 805 transactions per second and 82.42 % of the CPU time in s_lock; with compare-and-swap by acquire exclusives 3,652 and 38 %. With LSE instructions both are slower: 577 and 77.8 %, 2,985 and 27 %.",
+    source_found: "With test-and-set 805 transactions per second and 82.42 % of the CPU time in s_lock; with compare-and-swap by acquire exclusives 3,800 and 38 % (3,652 in the comparison with LSE). With LSE instructions both are slower: 577 and 77.8 %, 2,985 and 27 %.",
     bars: &[],
     run,
 };
@@ -153,7 +153,7 @@ const SHORT: [&str; 7] = [
 const PUBLISHED: [(&str, f64, f64); 4] = [
     ("s_lock by test-and-set", 805.0, 82.42),
     ("s_lock by test-and-set, LSE", 577.0, 77.8),
-    ("s_lock by compare-and-swap", 3652.0, 38.0),
+    ("s_lock by compare-and-swap", 3800.0, 38.0),
     ("s_lock by compare-and-swap, LSE", 2985.0, 27.0),
 ];
 
@@ -480,7 +480,7 @@ mod tests {
             table.rows[measured.len()..].iter().map(|row| row[9].to_string()).collect();
         assert_eq!(
             published,
-            ["805", "577", "3,652", "2,985"],
+            ["805", "577", "3,800", "2,985"],
             "TPS, as the source has them without and with LSE"
         );
         let found = found(&measured);
@@ -498,6 +498,6 @@ mod tests {
         assert_eq!((samples.series.len(), samples.series[0].points.len()), (variants, 2));
         let waited = super::samples(&measured, &MEASURES[3]);
         assert!(waited.series[0].points[0].y[0].is_nan(), "12 waits in 3 runs");
-        assert!(agreement(&measured)[0].contains("factor of 4.54"));
+        assert!(agreement(&measured)[0].contains("factor of 4.5 to 4.8"));
     }
 }

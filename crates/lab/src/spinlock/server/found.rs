@@ -102,7 +102,7 @@ pub fn agreement(measured: &[(Case, Vec<Figures>)]) -> Vec<String> {
     let ratios: Vec<String> = worker_counts(measured).into_iter().filter_map(ratio).collect();
     vec![
         format!(
-            "In the source the new acquisition improved throughput by a factor of 4.54. Here acquisition and spinning together make a difference \
+            "In the source the new acquisition improved throughput by a factor of 4.5 to 4.8. Here acquisition and spinning together make a difference \
              by a factor of {}. The source's problem was a store and a full barrier at each poll, by a hundred processes that only spin, or sleep \
              for a millisecond. The engine's latch does this in none of its settings.",
             ratios.join(", ")
