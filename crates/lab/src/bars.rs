@@ -158,7 +158,9 @@ impl Reading {
 
 impl fmt::Display for Reading {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", self.name, number::shown(self.value, self.digits), self.unit)
+        let gap = if self.unit.is_empty() { "" } else { " " };
+        let value = number::shown(self.value, self.digits);
+        write!(f, "{} {value}{gap}{}", self.name, self.unit)
     }
 }
 

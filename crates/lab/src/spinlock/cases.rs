@@ -1,7 +1,8 @@
 //! The loads of the latch benchmark, and the rounds measured.
 
 use super::contender::{ENGINE, Kind, PARKING_LOT, SPINNING, STD, UNCOUNTED, kinds};
-use super::place::{APART, Place};
+use super::place::{self, Cores, Place, Watch};
+use super::repeat;
 use super::round::{Load, Round, Work};
 use crate::experiment::{Part, Task};
 use crate::number::median;
@@ -122,8 +123,6 @@ pub struct Figures {
     pub queued: f64,
     /// The worse of the machine's states before and after the round.
     pub place: Place,
-    /// Whether the cores were apart.
-    pub apart: bool,
 }
 
 impl Figures {
@@ -145,7 +144,6 @@ impl Figures {
             sleeps: round.switches as f64,
             queued: round.queued_ns as f64 / (round.elapsed_ns * taken.len() as f64),
             place,
-            apart: false,
         }
     }
 }
@@ -156,63 +154,94 @@ impl Cell {
         median(&self.values(of))
     }
 
+    /// Returns the median over the rounds with the cores in one state.
+    pub fn median_in(&self, cores: Cores, of: fn(&Figures) -> f64) -> Option<f64> {
+        median(&self.values_in(cores, of))
+    }
+
     /// Returns the throughput of the rounds whose cores were apart over that of the others. Returns
     /// `None` unless several threads had rounds of both kinds.
     pub fn apart_over_near(&self) -> Option<f64> {
-        let rate = |apart| {
-            let rounds = self.rounds.iter().filter(|f| f.apart == apart);
-            median(&rounds.map(|f| f.rate).collect::<Vec<f64>>())
-        };
-        if self.case.threads > 1 { Some(rate(true)? / rate(false)?) } else { None }
+        let rate = |cores| self.median_in(cores, |f| f.rate);
+        if self.case.threads > 1 { Some(rate(Cores::Apart)? / rate(Cores::Near)?) } else { None }
     }
 
-    /// Returns the rounds with near cores and, if every thread has a core, without disturbance. If
-    /// there are none, returns all.
+    /// Returns the number of rounds with the cores in this state. A thread alone shares no cache
+    /// line, so its rounds have both states.
+    pub fn count(&self, cores: Cores) -> usize {
+        self.rounds.iter().filter(|f| self.is_in(cores, f)).count()
+    }
+
+    fn is_in(&self, cores: Cores, figures: &Figures) -> bool {
+        self.case.threads == 1 || figures.place.cores == cores
+    }
+
+    /// Returns the rounds with near cores, or with cores apart if there are no others.
     pub fn values(&self, of: fn(&Figures) -> f64) -> Vec<f64> {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let near = |f: &&Figures| self.case.threads == 1 || !f.apart;
-        let quiet = |f: &&Figures| self.case.threads > cores || f.queued <= DISTURBED;
-        let comparable = self.rounds.iter().filter(near).filter(quiet);
-        let mut values: Vec<f64> = comparable.map(of).collect();
+        let cores = place::common(&[self], |cell, cores| cell.count(cores) > 0);
+        self.values_in(cores.unwrap_or(Cores::Near), of)
+    }
+
+    /// Returns the rounds with the cores in one state; of these, if every thread has a core and
+    /// some rounds were not disturbed, only those.
+    fn values_in(&self, cores: Cores, of: fn(&Figures) -> f64) -> Vec<f64> {
+        let available = std::thread::available_parallelism().map_or(1, usize::from);
+        let quiet = |f: &&Figures| self.case.threads > available || f.queued <= DISTURBED;
+        let in_state = || self.rounds.iter().filter(|f| self.is_in(cores, f));
+        let mut values: Vec<f64> = in_state().filter(quiet).map(of).collect();
         if values.is_empty() {
-            values = self.rounds.iter().map(of).collect();
+            values = in_state().map(of).collect();
         }
         values
     }
 }
 
-/// Runs every latch under every load, in turns.
-pub fn measure(what: &'static str, task: &Task, per_ns: f64) -> Res<Vec<Cell>> {
+/// The rounds of a run.
+pub struct Rounds {
+    /// By case and latch.
+    pub cells: Vec<Cell>,
+    /// How many of them were repetitions of rounds whose cores were apart.
+    pub repeated: usize,
+}
+
+/// Runs every latch under every load, in turns. Then repeats rounds whose cores were apart.
+pub fn measure(what: &'static str, task: &Task, per_ns: f64) -> Res<Rounds> {
     let (cases, latches) = (cases(task), latches(task));
-    let mut progress = Progress::new(what, cases.len());
-    let mut cells = Vec::new();
-    for case in cases {
+    let mut progress = Progress::new(what, cases.len() + 1);
+    let (mut cells, mut taken) = (Vec::new(), Duration::ZERO);
+    let loads = cases.iter().map(|case| load(task, case, latches.len() as u32, per_ns));
+    let loads: Vec<(u32, Load)> = loads.collect();
+    let run = |cell: (&Case, &Kind), load: &Load, watch: &mut Watch| {
+        let round = (cell.1.round)(load)
+            .map_err(|why| format!("{}: {}: {why}", cell.0.name(), cell.1.name))?;
+        Ok::<_, String>(Figures::of(&round, watch.lap()))
+    };
+    for (case, (turns, load)) in cases.iter().zip(&loads) {
         progress.step(&case.name());
         let mut rounds: Vec<Vec<Figures>> = latches.iter().map(|_| Vec::new()).collect();
-        let (turns, load) = load(task, &case, latches.len() as u32, per_ns);
-        let mut before = Place::now(per_ns);
-        for _ in 0..turns {
+        let mut watch = Watch::begin(per_ns);
+        for _ in 0..*turns {
             for (latch, rounds) in latches.iter().zip(&mut rounds) {
-                let round = (latch.round)(&load)
-                    .map_err(|why| format!("{}: {}: {why}", case.name(), latch.name))?;
-                let after = Place::now(per_ns);
-                rounds.push(Figures::of(&round, before.worse(after)));
-                before = after;
+                rounds.push(run((case, latch), load, &mut watch)?);
+                taken += load.length;
             }
         }
         cells.extend(latches.iter().zip(rounds).map(|(latch, rounds)| Cell {
-            case,
+            case: *case,
             latch: latch.name,
             rounds,
         }));
     }
-    mark_apart(&mut cells);
-    Ok(cells)
-}
-
-/// Returns the shortest time of a trip of a cache line, in nanoseconds; NaN if there is none.
-pub fn shortest_trip(cells: &[Cell]) -> f64 {
-    rounds(cells).map(|f| f.place.line_ns).fold(f64::NAN, f64::min)
+    progress.step("repeating rounds whose cores were apart");
+    let mut watch = Watch::begin(per_ns);
+    // Cells are ordered by case, then by latch.
+    let of = |at: usize| (at / latches.len(), at % latches.len());
+    let length = |at: usize| loads[of(at).0].1.length;
+    let repeated = repeat::repeat(&mut cells, taken / repeat::SHARE, length, |at| {
+        let (case, latch) = of(at);
+        run((&cases[case], &latches[latch]), &loads[case].1, &mut watch)
+    })?;
+    Ok(Rounds { cells, repeated })
 }
 
 /// Returns all rounds.
@@ -220,12 +249,11 @@ pub fn rounds(cells: &[Cell]) -> impl Iterator<Item = &Figures> {
     cells.iter().flat_map(|cell| &cell.rounds)
 }
 
-/// Finds the rounds whose cores were further apart than those of others.
-fn mark_apart(cells: &mut [Cell]) {
-    let limit = APART * shortest_trip(cells);
-    for figures in cells.iter_mut().flat_map(|cell| &mut cell.rounds) {
-        figures.apart = figures.place.line_ns > limit;
-    }
+/// Finds the rounds whose cores were further apart than those of others. Returns the shortest trip
+/// of a cache line, in nanoseconds.
+pub fn mark_apart(cells: &mut [Cell]) -> f64 {
+    let figures = cells.iter_mut().flat_map(|cell| &mut cell.rounds);
+    place::mark_apart(&mut figures.map(|f| &mut f.place).collect::<Vec<_>>())
 }
 
 /// Returns the turns of a case and the load of one round: `--seconds` are shared by the turns and
@@ -245,6 +273,7 @@ fn load(task: &Task, case: &Case, latches: u32, per_ns: f64) -> (u32, Load) {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::place::tests::NEAR;
     use super::*;
 
     #[test]
@@ -265,7 +294,6 @@ pub(super) mod tests {
         assert!((f.least - 1.0 / 3.0).abs() < 1e-9);
     }
 
-    const NEAR: Place = Place { line_ns: 50.0, slowness: 1.0 };
     /// An undisturbed round without sleeps.
     pub(in crate::spinlock) const PLAIN: Figures = Figures {
         rate: 1.0,
@@ -277,7 +305,6 @@ pub(super) mod tests {
         sleeps: 0.0,
         queued: 0.0,
         place: NEAR,
-        apart: false,
     };
 
     #[test]
@@ -292,15 +319,18 @@ pub(super) mod tests {
             Cell { case, latch: "x", rounds: rounds.to_vec() }
         };
         let mut cells = [cell([50.0, 60.0, 300.0]), cell([300.0, 310.0, 330.0])];
-        mark_apart(&mut cells);
-        assert_eq!(shortest_trip(&cells), 50.0);
+        assert_eq!(mark_apart(&mut cells), 50.0);
         assert_eq!(cells[0].values(|f| f.rate), [50.0, 60.0]);
+        assert_eq!(cells[0].median_in(Cores::Apart, |f| f.rate), Some(300.0));
         assert_eq!(cells[0].apart_over_near(), Some(300.0 / 50.0));
         assert_eq!(cells[1].apart_over_near(), None);
         assert_eq!(cells[1].values(|f| f.rate), [300.0, 310.0, 330.0]);
+        assert_eq!([Cores::Near, Cores::Apart].map(|cores| cells[1].count(cores)), [0, 3]);
         let mut one_core = [cell([f64::NAN; 3])];
         mark_apart(&mut one_core);
         assert_eq!(one_core[0].values(|f| f.jain), [1.0; 3]);
+        cells[1].case.threads = 1;
+        assert_eq!(cells[1].count(Cores::Near), 3, "a thread alone shares no cache line");
     }
 
     #[test]
@@ -322,5 +352,11 @@ pub(super) mod tests {
             cell(1, vec![figures(1.0, 0.5), figures(2.0, 0.5)]).median(|f| f.rate),
             Some(1.0)
         );
+        let apart = Place { cores: Cores::Apart, ..NEAR };
+        let mut disturbed = vec![figures(1.0, 0.5), figures(9.0, 0.0)];
+        disturbed[1].place = apart;
+        let near =
+            Cell { case: Case { section: SECTIONS[0], threads: 2 }, latch: "x", rounds: disturbed };
+        assert_eq!(near.values(|f| f.rate), [1.0], "the state of the cores matters more");
     }
 }

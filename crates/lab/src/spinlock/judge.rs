@@ -1,8 +1,9 @@
 //! The bars of the engine's latch, judged against its peers of the same run.
 
-use super::cases::{Case, Cell, Figures, MORE_THREADS, SECTIONS, Section};
+use super::cases::{Case, Cell, Figures, MORE_THREADS, SECTIONS};
 use super::contender::{ENGINE, PARKING_LOT, SPINNING, STD};
-use crate::bars::{Bar, Bound, Outcome, Reading};
+use super::place::{self, Cores};
+use crate::bars::{Bar, Bound, Reading};
 
 /// One thread that only acquires and releases.
 pub const ALONE: &str =
@@ -20,82 +21,118 @@ pub const WAITS: &str =
 
 const PEERS: [&str; 2] = [STD, PARKING_LOT];
 
+/// Why cells have no ratio.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// A cell was not measured.
+    Unmeasured,
+    /// One has rounds only with near cores, another only with cores apart.
+    NoCommonState,
+}
+
+/// Reads a number from a round.
+type Read = fn(&Figures) -> f64;
+
+/// Ratios of cells in the same state of the cores.
+#[derive(Clone, Debug, Default)]
+pub struct Ratios {
+    judged: Vec<(Case, f64)>,
+    /// The number of cases without such a ratio.
+    not_judged: usize,
+}
+
+impl Ratios {
+    /// Returns the ratios of these cases; `None` if one was not measured.
+    fn of(
+        cases: impl Iterator<Item = Case>,
+        ratio: impl Fn(&Case) -> Result<f64, Missing>,
+    ) -> Option<Self> {
+        let mut all = Self::default();
+        for case in cases {
+            match ratio(&case) {
+                Ok(ratio) => all.judged.push((case, ratio)),
+                Err(Missing::NoCommonState) => all.not_judged += 1,
+                Err(Missing::Unmeasured) => return None,
+            }
+        }
+        Some(all)
+    }
+
+    /// Returns their geometric mean; `None` if there are none.
+    pub fn mean(&self) -> Option<f64> {
+        mean(self.judged.iter().map(|(_, ratio)| *ratio))
+    }
+
+    /// Returns the case that a mean hides: the one with the worse ratio, which of two ratios is the
+    /// one that `better` does not choose.
+    fn worst(all: &[(usize, Self)], better: fn(f64, f64) -> f64, unit: &str) -> Option<Reading> {
+        let ratios = all.iter().flat_map(|(_, ratios)| ratios.judged.iter().copied());
+        let (case, ratio) = ratios.reduce(|a, b| if better(a.1, b.1) == a.1 { b } else { a })?;
+        Some(Reading::new(&format!("worst cell: {}", case.name()), ratio, unit, 2))
+    }
+}
+
+fn sections(threads: usize) -> impl Iterator<Item = Case> {
+    SECTIONS.into_iter().map(move |section| Case { section, threads })
+}
+
 /// The measurements, indexed by case and latch.
 pub struct Measured<'a>(pub &'a [Cell]);
 
 impl Measured<'_> {
-    /// Returns the median of a latch in a case.
-    pub fn of(&self, latch: &str, case: &Case, figure: fn(&Figures) -> f64) -> Option<f64> {
-        self.0.iter().find(|cell| cell.latch == latch && cell.case == *case)?.median(figure)
+    fn cell(&self, latch: &str, case: &Case) -> Option<&Cell> {
+        self.0.iter().find(|cell| cell.latch == latch && cell.case == *case)
     }
 
-    /// Returns a latch's throughput with this many threads over that with two, as a mean over the
-    /// sections.
-    pub fn against_its_two(&self, latch: &str, threads: usize) -> Option<f64> {
-        mean(SECTIONS.iter().map(|section| {
-            let rate = |threads| self.of(latch, &Case { section: *section, threads }, |f| f.rate);
-            Some(rate(threads)? / rate(2)?)
-        }))
-    }
-
-    /// Returns the engine's figure over that of its better peer in one case.
-    fn against_peers_in(
+    /// Returns the medians of cells, in the same state of the cores: near if all have such rounds.
+    fn medians<const N: usize>(
         &self,
-        case: &Case,
-        figure: fn(&Figures) -> f64,
-        better: fn(f64, f64) -> f64,
-    ) -> Option<f64> {
-        let of = |latch: &str| self.of(latch, case, figure);
-        Some(
-            of(ENGINE)?
-                / PEERS
-                    .iter()
-                    .map(|peer| of(peer))
-                    .try_fold(f64::NAN, |a, b| Some(better(a, b?)))?,
-        )
+        cells: [(&str, Case); N],
+        figure: Read,
+    ) -> Result<[f64; N], Missing> {
+        let cells = cells.map(|(latch, case)| self.cell(latch, &case));
+        let cells: Vec<&Cell> =
+            cells.into_iter().collect::<Option<_>>().ok_or(Missing::Unmeasured)?;
+        let cores: Cores = place::common(&cells, |cell, cores| cell.count(cores) > 0)
+            .ok_or(Missing::NoCommonState)?;
+        let medians = cells.iter().map(|cell| cell.median_in(cores, figure));
+        let medians: Option<Vec<f64>> = medians.collect();
+        medians.and_then(|medians| medians.try_into().ok()).ok_or(Missing::Unmeasured)
     }
 
-    /// Returns [`Self::against_peers_in`] as a mean over the sections.
+    /// Returns the figure of one latch over another's in the same case.
+    pub fn ratio(
+        &self,
+        latch: &str,
+        other: &str,
+        case: &Case,
+        figure: Read,
+    ) -> Result<f64, Missing> {
+        let [ours, theirs] = self.medians([(latch, *case), (other, *case)], figure)?;
+        Ok(ours / theirs)
+    }
+
+    /// Returns a latch's throughput with this many threads over that with two, by section.
+    pub fn against_its_two(&self, latch: &str, threads: usize) -> Option<Ratios> {
+        Ratios::of(sections(threads), |case| {
+            let two = Case { threads: 2, ..*case };
+            let [many, two] = self.medians([(latch, *case), (latch, two)], |f| f.rate)?;
+            Ok(many / two)
+        })
+    }
+
+    /// Returns the engine's figure over that of its better peer, by section.
     fn against_peers(
         &self,
         threads: usize,
-        figure: fn(&Figures) -> f64,
+        figure: Read,
         better: fn(f64, f64) -> f64,
-    ) -> Option<f64> {
-        let in_section = |section: &Section| {
-            self.against_peers_in(&Case { section: *section, threads }, figure, better)
-        };
-        mean(SECTIONS.iter().map(in_section))
-    }
-
-    /// Returns the case that a mean hides: the engine's worst one against its peers.
-    fn worst_cell(
-        &self,
-        threads: impl Iterator<Item = usize>,
-        figure: fn(&Figures) -> f64,
-        better: fn(f64, f64) -> f64,
-    ) -> Option<Reading> {
-        let cases = threads.flat_map(|threads| SECTIONS.map(|section| Case { section, threads }));
-        let ratios =
-            cases.filter_map(|case| Some((case, self.against_peers_in(&case, figure, better)?)));
-        // Of two ratios, the worse is the one that `better` does not choose.
-        let (case, ratio) = ratios.reduce(|a, b| if better(a.1, b.1) == a.1 { b } else { a })?;
-        Some(Reading::new(&format!("worst cell: {}", case.name()), ratio, "x", 2))
-    }
-
-    /// Returns the case in which the engine loses most against its own throughput with two threads.
-    fn worst_own(&self) -> Option<Reading> {
-        let rate =
-            |section: Section, threads| self.of(ENGINE, &Case { section, threads }, |f| f.rate);
-        let cases = self
-            .more_threads()
-            .flat_map(|threads| SECTIONS.map(|section| Case { section, threads }));
-        let ratios = cases.filter_map(|case| {
-            let two = rate(case.section, 2)?;
-            Some((case, rate(case.section, case.threads)? / two))
-        });
-        let (case, ratio) = ratios.min_by(|a, b| a.1.total_cmp(&b.1))?;
-        Some(Reading::new(&format!("worst cell: {}", case.name()), ratio, "of its 2", 2))
+    ) -> Option<Ratios> {
+        Ratios::of(sections(threads), |case| {
+            let [ours, std, parking_lot] =
+                self.medians([ENGINE, PEERS[0], PEERS[1]].map(|latch| (latch, *case)), figure)?;
+            Ok(ours / better(std, parking_lot))
+        })
     }
 
     /// Returns the thread counts above the number of cores that were measured.
@@ -114,9 +151,9 @@ impl Measured<'_> {
     }
 
     fn alone(&self) -> Option<Bar> {
-        let of = |latch: &'static str| {
-            self.of(latch, &Case { section: SECTIONS[0], threads: 1 }, |f| f.cpu_ns)
-        };
+        let case = Case { section: SECTIONS[0], threads: 1 };
+        // A thread alone needs no state of the cores.
+        let of = |latch: &'static str| self.cell(latch, &case)?.median(|f| f.cpu_ns);
         let reading = |latch: &'static str| Some(Reading::new(latch, of(latch)?, "ns", 2));
         let peers = [reading(PEERS[0])?, reading(PEERS[1])?];
         let peer = peers.into_iter().min_by(|a, b| a.value.total_cmp(&b.value))?;
@@ -124,77 +161,105 @@ impl Measured<'_> {
     }
 
     fn two(&self) -> Option<Bar> {
-        let value = self.against_peers(2, |f| f.rate, f64::max)?;
-        let readings = SECTIONS
-            .iter()
-            .filter_map(|section| self.rates(&Case { section: *section, threads: 2 }));
-        Some(bar(TWO, value, Bound::AtLeast(1.0), readings.flatten().collect()))
+        let ratios = [(2, self.against_peers(2, |f| f.rate, f64::max)?)];
+        let readings = sections(2).filter_map(|case| self.rates(&case)).flatten().collect();
+        Some(bar(TWO, ratios[0].1.mean(), Bound::AtLeast(1.0), readings, &ratios))
     }
 
     fn own_peak(&self) -> Option<Bar> {
         let kept = |latch: &'static str| {
-            self.more_threads().map(move |threads| self.against_its_two(latch, threads))
+            by_threads(self.more_threads(), |threads| self.against_its_two(latch, threads))
         };
-        let worst = least(kept(ENGINE))?;
-        let reading = |latch: &str, (threads, value): (usize, Option<f64>)| {
-            Some(Reading::new(&format!("{latch} with {threads}"), value?, "of its 2", 2))
-        };
-        let ours = self.more_threads().zip(kept(ENGINE)).filter_map(|x| reading(ENGINE, x));
-        let spinning = self.more_threads().zip(kept(SPINNING)).filter_map(|x| reading(SPINNING, x));
-        let readings = ours.chain(spinning).chain(self.worst_own()).collect();
-        Some(bar(MANY, worst, Bound::AtLeast(0.9), readings))
+        let ours = kept(ENGINE)?;
+        let spinning = kept(SPINNING).unwrap_or_default();
+        let readings =
+            [(ENGINE, &ours), (SPINNING, &spinning)].into_iter().flat_map(|(name, of)| {
+                means(of).map(move |(threads, mean)| {
+                    Reading::new(&format!("{name} with {threads}"), mean, "of its 2", 2)
+                })
+            });
+        let readings = readings.chain(Ratios::worst(&ours, f64::max, "of its 2")).collect();
+        Some(bar(MANY, least(&ours), Bound::AtLeast(0.9), readings, &ours))
     }
 
     fn many_peers(&self) -> Option<Bar> {
-        let ratios =
-            || self.more_threads().map(|threads| self.against_peers(threads, |f| f.rate, f64::max));
-        let mut readings = by_threads(self.more_threads().zip(ratios()));
-        readings.extend(self.worst_cell(self.more_threads(), |f| f.rate, f64::max));
-        Some(bar(MANY_PEERS, least(ratios())?, Bound::AtLeast(1.0), readings))
+        let ratios = by_threads(self.more_threads(), |threads| {
+            self.against_peers(threads, |f| f.rate, f64::max)
+        })?;
+        let readings = of_threads(&ratios).chain(Ratios::worst(&ratios, f64::max, "x")).collect();
+        Some(bar(MANY_PEERS, least(&ratios), Bound::AtLeast(1.0), readings, &ratios))
     }
 
     fn waits(&self) -> Option<Bar> {
-        let threads = || [2].into_iter().chain(self.more_threads());
-        let ratios = || threads().map(|t| self.against_peers(t, |f| f.wait_us, f64::min));
-        let mut readings = by_threads(threads().zip(ratios()));
-        readings.extend(self.worst_cell(threads(), |f| f.wait_us, f64::min));
-        Some(bar(WAITS, mean(ratios())?, Bound::AtMost(1.0), readings))
+        let ratios = by_threads([2].into_iter().chain(self.more_threads()), |threads| {
+            self.against_peers(threads, |f| f.wait_us, f64::min)
+        })?;
+        let readings = of_threads(&ratios).chain(Ratios::worst(&ratios, f64::min, "x")).collect();
+        let value = mean(means(&ratios).map(|(_, mean)| mean));
+        Some(bar(WAITS, value, Bound::AtMost(1.0), readings, &ratios))
     }
 
-    /// Returns the throughput of the engine's latch and its peers in one case.
+    /// Returns the throughput of the engine's latch and its peers in one case, in the state of the
+    /// cores that all have.
     fn rates(&self, case: &Case) -> Option<[Reading; 3]> {
-        let reading = |latch: &str| {
-            let name = format!("{latch} {}", case.section.name());
-            Some(Reading::new(&name, self.of(latch, case, |f| f.rate)?, "/us", 2))
-        };
-        Some([reading(ENGINE)?, reading(PEERS[0])?, reading(PEERS[1])?])
+        let latches = [ENGINE, PEERS[0], PEERS[1]];
+        let rates = self.medians(latches.map(|latch| (latch, *case)), |f| f.rate).ok()?;
+        let name = |latch: &str| format!("{latch} {}", case.section.name());
+        let reading = |at: usize| Reading::new(&name(latches[at]), rates[at], "/us", 2);
+        Some([0, 1, 2].map(reading))
     }
 }
 
-fn bar(name: &str, value: f64, bound: Bound, readings: Vec<Reading>) -> Bar {
-    Bar {
-        name: name.into(),
-        outcome: Outcome::Measured { value, unit: "x".into(), bound, readings },
+/// Creates a bar on a value computed from ratios. Its last reading is the number of cells that were
+/// not judged. Without a value, all of them.
+fn bar(
+    name: &str,
+    value: Option<f64>,
+    bound: Bound,
+    mut readings: Vec<Reading>,
+    ratios: &[(usize, Ratios)],
+) -> Bar {
+    let not_judged: usize = ratios.iter().map(|(_, ratios)| ratios.not_judged).sum();
+    let Some(value) = value else {
+        return Bar::not_here(
+            name,
+            format!(
+                "{not_judged} cells not judged: in none did the latches have rounds with the cores in the same state"
+            ),
+        );
+    };
+    if not_judged > 0 {
+        readings.push(Reading::new("cells not judged:", not_judged as f64, "", 0));
     }
+    Bar::measured(name, value, "x", bound, readings)
 }
 
-fn by_threads(ratios: impl Iterator<Item = (usize, Option<f64>)>) -> Vec<Reading> {
-    ratios
-        .filter_map(|(threads, ratio)| {
-            Some(Reading::new(&format!("{threads} threads"), ratio?, "x", 2))
-        })
-        .collect()
+/// Returns the ratios of each thread count; `None` if a cell was not measured, or there are none.
+fn by_threads(
+    threads: impl Iterator<Item = usize>,
+    ratios: impl Fn(usize) -> Option<Ratios>,
+) -> Option<Vec<(usize, Ratios)>> {
+    let all: Option<Vec<_>> = threads.map(|threads| Some((threads, ratios(threads)?))).collect();
+    all.filter(|all| !all.is_empty())
 }
 
-/// Returns the minimum; `None` if a value is missing or there are none.
-fn least(ratios: impl Iterator<Item = Option<f64>>) -> Option<f64> {
-    let ratios = ratios.collect::<Option<Vec<f64>>>()?;
-    ratios.into_iter().min_by(f64::total_cmp)
+/// Returns the means of the thread counts that have one.
+fn means(ratios: &[(usize, Ratios)]) -> impl Iterator<Item = (usize, f64)> {
+    ratios.iter().filter_map(|(threads, ratios)| Some((*threads, ratios.mean()?)))
 }
 
-/// Returns the geometric mean; `None` if a value is missing or there are none.
-fn mean(ratios: impl Iterator<Item = Option<f64>>) -> Option<f64> {
-    let logarithms = ratios.map(|ratio| ratio.map(f64::ln)).collect::<Option<Vec<f64>>>()?;
+fn of_threads(ratios: &[(usize, Ratios)]) -> impl Iterator<Item = Reading> {
+    means(ratios).map(|(threads, ratio)| Reading::new(&format!("{threads} threads"), ratio, "x", 2))
+}
+
+/// Returns the minimum of the means; `None` if there are none.
+fn least(ratios: &[(usize, Ratios)]) -> Option<f64> {
+    means(ratios).map(|(_, mean)| mean).min_by(f64::total_cmp)
+}
+
+/// Returns the geometric mean; `None` if there are no values.
+fn mean(ratios: impl Iterator<Item = f64>) -> Option<f64> {
+    let logarithms: Vec<f64> = ratios.map(f64::ln).collect();
     (!logarithms.is_empty())
         .then(|| (logarithms.iter().sum::<f64>() / logarithms.len() as f64).exp())
 }
@@ -203,7 +268,9 @@ fn mean(ratios: impl Iterator<Item = Option<f64>>) -> Option<f64> {
 mod tests {
     use super::super::cases::tests::PLAIN;
     use super::super::contender::UNCOUNTED;
+    use super::super::place::tests::{APART, NEAR};
     use super::*;
+    use crate::bars::{Outcome, Verdict};
 
     /// Returns the cells of a latch whose throughput drops by the factor `loss` with more than two
     /// threads.
@@ -271,5 +338,64 @@ mod tests {
         assert_eq!(Measured(&uncounted).bars(), [], "the engine counts its latches");
         let ours = cells(ENGINE, 1.0, 1.0, 1.0);
         assert_eq!(Measured(&ours).bars().len(), 1, "only the one that needs no peer");
+    }
+
+    /// Returns the cells of the engine and its peers. In some cases, rounds have other places: all
+    /// rounds of a latch, or with `true` only its first.
+    fn placed(of: &[(Case, &str, bool)]) -> Vec<Cell> {
+        let mut all = cells(ENGINE, 10.0, 4.0, 1.0);
+        all.extend(cells(STD, 8.0, 4.0, 1.0));
+        all.extend(cells(PARKING_LOT, 5.0, 4.0, 1.0));
+        for (case, latch, only_first) in of {
+            let cell = all.iter_mut().find(|cell| cell.case == *case && cell.latch == *latch);
+            let rounds = &mut cell.unwrap().rounds;
+            let count = if *only_first { 1 } else { rounds.len() };
+            for figures in &mut rounds[..count] {
+                // Twice as fast, so that the state shows.
+                (figures.place, figures.rate) = (APART, figures.rate * 2.0);
+            }
+        }
+        all
+    }
+
+    fn of_two(of: &[(Case, &str, bool)]) -> Bar {
+        Measured(&placed(of)).bars().into_iter().find(|bar| bar.name == TWO).unwrap()
+    }
+
+    #[test]
+    fn latches_are_compared_in_a_common_state() {
+        let case = Case { section: SECTIONS[1], threads: 2 };
+        assert_eq!(NEAR.cores, PLAIN.place.cores);
+        let mixed = of_two(&[(case, ENGINE, true), (case, STD, true)]);
+        assert_eq!(value(&mixed), 1.25, "near, as all have such rounds");
+        let apart = of_two(&[(case, ENGINE, true), (case, STD, false), (case, PARKING_LOT, true)]);
+        assert_eq!(value(&apart), 1.25, "apart, as all have such rounds");
+        let explained = apart.explained();
+        assert!(explained.contains("counted 50/50 ns 20.00 /us"), "{explained}");
+        assert!(!explained.contains("not judged"), "{explained}");
+    }
+
+    #[test]
+    fn cells_without_a_common_state_are_not_judged() {
+        let case = Case { section: SECTIONS[1], threads: 2 };
+        let bar = of_two(&[(case, STD, false)]);
+        assert_eq!(value(&bar), 1.25, "of the other sections");
+        let explained = bar.explained();
+        assert!(explained.contains("cells not judged: 1"), "{explained}");
+        assert!(!explained.contains("50/50 ns"), "{explained}");
+        let none: Vec<_> = sections(2).map(|case| (case, STD, false)).collect();
+        let bar = of_two(&none);
+        assert_eq!(bar.verdict(false), Verdict::NotHere);
+        assert!(bar.explained().starts_with("4 cells not judged"), "{bar:?}");
+    }
+
+    #[test]
+    fn thread_counts_are_compared_in_a_common_state() {
+        let eight = Case { section: SECTIONS[0], threads: 8 };
+        let all = placed(&[(eight, ENGINE, false)]);
+        let bars = Measured(&all).bars();
+        let own = bars.iter().find(|bar| bar.name == MANY).unwrap();
+        assert_eq!(value(own), 1.0);
+        assert!(own.explained().contains("cells not judged: 1"), "{own:?}");
     }
 }

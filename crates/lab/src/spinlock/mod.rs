@@ -9,6 +9,7 @@ mod contender;
 mod histogram;
 mod judge;
 mod place;
+mod repeat;
 mod round;
 pub mod server;
 mod waits;
@@ -17,13 +18,14 @@ use crate::experiment::{Experiment, Part, Task};
 use crate::number::median;
 use crate::result::{Axis, Configuration, Findings, Point, Samples, Series};
 use crate::table::{self, Column, Table};
-use cases::{Case, Cell, Figures, SECTIONS, Section};
+use cases::{Case, Cell, Figures, Rounds, SECTIONS, Section};
 use clearway_harness::Res;
 use clearway_latch::RawLatch;
 use clearway_latch::calibrate::{Calibration, calibrate};
 use clearway_specimens::{SLockCas, SLockTas};
 use contender::{ENGINE, PARKING_LOT, SPINNING, STD, UNCOUNTED};
 use judge::Measured;
+use place::Cores;
 pub use round::{Work, calibrate as calibrate_work, voluntary_switches};
 
 /// The experiment.
@@ -131,7 +133,7 @@ fn run(task: &Task) -> Res<Findings> {
     let calibration = calibrate();
     calibration.apply();
     let per_ns = round::calibrate();
-    let cells = cases::measure(EXPERIMENT.name, task, per_ns)?;
+    let Rounds { cells, repeated } = cases::measure(EXPERIMENT.name, task, per_ns)?;
     let measured = Measured(&cells);
     let mut tables = vec![published(&measured)];
     for section in SECTIONS {
@@ -141,7 +143,7 @@ fn run(task: &Task) -> Res<Findings> {
         configuration: configuration(task, &calibration, per_ns),
         samples: SECTIONS.iter().flat_map(|section| samples(&cells, section)).collect(),
         tables,
-        found: found(&measured).into_iter().chain(places(&cells)).collect(),
+        found: found(&measured).into_iter().chain(places(&cells, repeated)).collect(),
         agreement: agreement(&measured),
         bars: if matches!(task.part, Part::Only(_)) { Vec::new() } else { measured.bars() },
         ..Findings::default()
@@ -162,6 +164,10 @@ fn configuration(task: &Task, calibration: &Calibration, per_ns: f64) -> Configu
         (
             "rounds",
             "latches in turn; if every thread has a core, 8 turns a repetition, without disturbed rounds; without rounds whose cores are apart".into(),
+        ),
+        (
+            "repeated rounds",
+            format!("those whose cores are apart, at the end, until they are near, for at most 1 / {} of the time of all other rounds", repeat::SHARE),
         ),
         ("run length", length),
         ("repetitions", task.repetitions().to_string()),
@@ -240,7 +246,7 @@ fn samples(cells: &[Cell], section: &Section) -> Vec<Samples> {
 /// most threads.
 fn times(measured: &Measured, latch: &str, other: &str) -> Option<f64> {
     let case = Case { section: SECTIONS[0], threads: measured.more_threads().last()? };
-    Some(measured.of(latch, &case, |f| f.rate)? / measured.of(other, &case, |f| f.rate)?)
+    measured.ratio(latch, other, &case, |f| f.rate).ok()
 }
 
 /// Published ratios: compare-and-swap over test-and-set, and std over parking_lot.
@@ -275,7 +281,10 @@ fn found(measured: &Measured) -> Vec<String> {
         let kept: Vec<String> = measured
             .more_threads()
             .filter_map(|threads| {
-                Some(format!("{:.2} with {threads}", measured.against_its_two(latch, threads)?))
+                Some(format!(
+                    "{:.2} with {threads}",
+                    measured.against_its_two(latch, threads)?.mean()?
+                ))
             })
             .collect();
         (!kept.is_empty()).then(|| format!("{latch} {}", kept.join(", ")))
@@ -294,10 +303,11 @@ fn found(measured: &Measured) -> Vec<String> {
 }
 
 /// Says in how many rounds the cores were apart, and what that changes.
-fn places(cells: &[Cell]) -> Option<String> {
+fn places(cells: &[Cell], repeated: usize) -> Option<String> {
+    let places = || cases::rounds(cells).map(|f| &f.place);
     let apart: Vec<f64> =
-        cases::rounds(cells).filter(|f| f.apart).map(|f| f.place.line_ns).collect();
-    let (all, shortest) = (cases::rounds(cells).count(), cases::shortest_trip(cells));
+        places().filter(|place| place.cores == Cores::Apart).map(|place| place.line_ns).collect();
+    let (all, shortest) = (places().count(), place::shortest_trip(places()));
     if apart.is_empty() {
         return (!shortest.is_nan()).then(|| {
             format!("A cache line went to the other core and back in {shortest:.0} ns or less than twice that, in all {all} rounds.")
@@ -308,9 +318,11 @@ fn places(cells: &[Cell]) -> Option<String> {
     let effect = median(&ratios).map_or_else(String::new, |ratio| {
         format!(" In the {} cells with rounds of both kinds, throughput was then {ratio:.2} times as high (median).", ratios.len())
     });
+    let without = cells.iter().filter(|cell| cell.count(Cores::Near) == 0).count();
     Some(format!(
-        "In {} of {all} rounds the cores were apart: a cache line went to the other core and back in {slow:.0} ns (median) instead of {shortest:.0} ns. The host moved this virtual machine, or threads moved between distant cores.{effect} Such rounds count only in cells that have no others.",
-        apart.len()
+        "In {} of {all} rounds the cores were apart: a cache line went to the other core and back in {slow:.0} ns (median) instead of {shortest:.0} ns. The host moved this virtual machine, or threads moved between distant cores.{effect} Such rounds count only in cells that have no others. {repeated} of the rounds were repetitions of such rounds; {without} of {} cells have no round with near cores.",
+        apart.len(),
+        cells.len()
     ))
 }
 

@@ -22,7 +22,16 @@ const SHARED_NS: f64 = 10_000.0;
 /// Multiplications of one sample of the core's speed: about 10 us.
 const STEPS: u64 = 10_000;
 /// Cores are apart if a line takes more than this many times the shortest trip of the run.
-pub const APART: f64 = 2.0;
+const APART: f64 = 2.0;
+
+/// State of the cores during a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cores {
+    /// A cache line went to another core and back about as fast as in the fastest round.
+    Near,
+    /// It took more than [`APART`] times as long.
+    Apart,
+}
 
 /// What the machine gives to a round.
 #[derive(Clone, Copy, Debug)]
@@ -32,26 +41,75 @@ pub struct Place {
     pub line_ns: f64,
     /// Time of a core's work relative to its time when the run began.
     pub slowness: f64,
+    /// State of the cores: near until [`mark_apart`] has seen all rounds.
+    pub cores: Cores,
+}
+
+/// Measures the place of one round after another.
+pub struct Watch {
+    per_ns: f64,
+    before: Place,
+}
+
+impl Watch {
+    /// Measures the machine before the first round. Work takes `per_ns` multiplications per
+    /// nanosecond when the run begins.
+    pub fn begin(per_ns: f64) -> Self {
+        Self { per_ns, before: Place::now(per_ns) }
+    }
+
+    /// Ends a round and begins the next one. Returns the worse of the machine's states before and
+    /// after the round.
+    pub fn lap(&mut self) -> Place {
+        let after = Place::now(self.per_ns);
+        std::mem::replace(&mut self.before, after).worse(after)
+    }
+}
+
+/// Returns the shortest time of a trip of a cache line, in nanoseconds; NaN if there is none.
+pub fn shortest_trip<'a>(places: impl Iterator<Item = &'a Place>) -> f64 {
+    places.map(|place| place.line_ns).fold(f64::NAN, f64::min)
+}
+
+/// Finds the rounds whose cores were further apart than those of others. Returns the shortest trip.
+pub fn mark_apart(places: &mut [&mut Place]) -> f64 {
+    let shortest = shortest_trip(places.iter().map(|place| &**place));
+    for place in places {
+        place.mark(shortest);
+    }
+    shortest
+}
+
+/// Returns the state of the cores in which groups of rounds can be compared: near, if each group
+/// has such rounds; else apart, if each has. Returns `None` if they have no state in common.
+pub fn common<G>(groups: &[G], has: impl Fn(&G, Cores) -> bool) -> Option<Cores> {
+    [Cores::Near, Cores::Apart].into_iter().find(|cores| groups.iter().all(|g| has(g, *cores)))
 }
 
 impl Place {
-    /// Measures the machine, in about a millisecond. Work takes `per_ns` multiplications per
-    /// nanosecond when the run begins.
-    pub fn now(per_ns: f64) -> Self {
+    /// Sets the state of the cores by the shortest trip of all rounds.
+    pub fn mark(&mut self, shortest_ns: f64) {
+        let is_apart = self.line_ns > APART * shortest_ns;
+        self.cores = if is_apart { Cores::Apart } else { Cores::Near };
+    }
+
+    /// Measures the machine, in about a millisecond.
+    fn now(per_ns: f64) -> Self {
         let shortest = (0..20).map(|_| {
             let began = Instant::now();
             Work::steps(STEPS).run(1);
             began.elapsed().as_nanos() as f64
         });
         let slowness = shortest.fold(f64::MAX, f64::min) * per_ns / STEPS as f64;
-        Self { line_ns: there_and_back(), slowness }
+        Self { line_ns: there_and_back(), slowness, cores: Cores::Near }
     }
 
     /// Returns the worse of each measure.
-    pub fn worse(self, other: Self) -> Self {
+    fn worse(self, other: Self) -> Self {
         Self {
             line_ns: self.line_ns.max(other.line_ns),
             slowness: self.slowness.max(other.slowness),
+            cores: self.cores,
         }
     }
 }
@@ -92,21 +150,48 @@ fn there_and_back() -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
+
+    /// Near cores, unless another round's line is much faster.
+    pub const NEAR: Place = Place { line_ns: 50.0, slowness: 1.0, cores: Cores::Near };
+    /// Cores apart, beside [`NEAR`].
+    pub const APART: Place = Place { line_ns: 300.0, slowness: 1.0, cores: Cores::Apart };
 
     #[test]
     fn machine_is_measured() {
-        let place = Place::now(1.0);
+        let place = Watch::begin(1.0).lap();
         assert!(place.line_ns.is_nan() || place.line_ns > 0.0, "{place:?}");
         assert!(place.slowness > 0.0, "{place:?}");
     }
 
     #[test]
     fn the_worse_place_counts() {
-        let (near, apart) =
-            (Place { line_ns: 50.0, slowness: 1.5 }, Place { line_ns: 300.0, slowness: 1.0 });
-        let both = near.worse(apart);
+        let both = Place { slowness: 1.5, ..NEAR }.worse(APART);
         assert_eq!((both.line_ns, both.slowness), (300.0, 1.5));
+    }
+
+    #[test]
+    fn cores_are_apart_relative_to_the_shortest_trip() {
+        let marked = |lines: [f64; 4]| {
+            let mut places = lines.map(|line_ns| Place { line_ns, ..NEAR });
+            let shortest = mark_apart(&mut places.each_mut());
+            (shortest, places.map(|place| place.cores))
+        };
+        use Cores::{Apart, Near};
+        assert_eq!(marked([50.0, 100.0, 101.0, f64::NAN]), (50.0, [Near, Near, Apart, Near]));
+        assert_eq!(marked([300.0, 310.0, 330.0, 300.0]), (300.0, [Near; 4]));
+        let one_core = marked([f64::NAN; 4]);
+        assert!(one_core.0.is_nan() && one_core.1 == [Near; 4]);
+    }
+
+    #[test]
+    fn groups_are_compared_in_a_common_state() {
+        use Cores::{Apart, Near};
+        let common = |groups: &[&[Cores]]| common(groups, |group, cores| group.contains(&cores));
+        assert_eq!(common(&[&[Near, Apart], &[Near]]), Some(Near));
+        assert_eq!(common(&[&[Near, Apart], &[Near, Apart]]), Some(Near));
+        assert_eq!(common(&[&[Near, Apart], &[Apart]]), Some(Apart));
+        assert_eq!(common(&[&[Near], &[Apart]]), None);
     }
 }
