@@ -102,6 +102,21 @@ impl Bar {
         Self { name: name.into(), outcome: Outcome::NotHere { why: why.into() } }
     }
 
+    /// Adds the number of cells that were left out, because their contenders had no runs with the
+    /// cores in the same state.
+    pub fn without(mut self, cells: usize) -> Self {
+        if let (Outcome::Measured { readings, .. }, 1..) = (&mut self.outcome, cells) {
+            readings.push(Reading::new("cells not judged:", cells as f64, "", 0));
+        }
+        self
+    }
+
+    /// Creates a bar whose cells are all left out for this reason.
+    pub fn without_all(name: &str, cells: usize) -> Self {
+        let why = "in none did all contenders have runs with the cores in the same state";
+        Self::not_here(name, format!("{cells} cells not judged: {why}"))
+    }
+
     /// Returns the verdict for a run that was `quick` or not.
     pub fn verdict(&self, quick: bool) -> Verdict {
         match &self.outcome {

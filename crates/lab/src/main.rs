@@ -23,6 +23,7 @@ mod multilist;
 mod number;
 mod partition;
 mod pgbench;
+mod place;
 mod policies;
 mod profile;
 mod progress;

@@ -173,6 +173,7 @@ fn judged(
 mod tests {
     use super::*;
     use crate::bars::Verdict;
+    use crate::place::tests::NEAR;
 
     fn grid<F>() -> Grid<F> {
         Grid { title: String::new(), x: "S", cells: Vec::new() }
@@ -186,6 +187,7 @@ mod tests {
             accesses: 1e6,
             waits: 0.0,
             sleeps: 0.0,
+            place: NEAR,
         }
     }
 

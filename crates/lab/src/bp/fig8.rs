@@ -7,6 +7,7 @@ use super::systems::{How, POLICY, Shared};
 use super::workload::{Kind, Size, Workload};
 use crate::bars::{Bar, Bound, Reading};
 use crate::experiment::{Part, Task};
+use crate::place::{self, Missing, Place, Placed, Watch};
 use crate::progress::Progress;
 use crate::result::{Axis, Configuration, Findings};
 use crate::spinlock::{Work, calibrate_work};
@@ -48,6 +49,18 @@ const QUICK_RUN: Duration = Duration::from_millis(10);
 struct RunResult {
     hit_percent: f64,
     transactions: f64,
+    /// Where the cores were.
+    place: Place,
+}
+
+impl Placed for RunResult {
+    fn place(&self) -> Option<&Place> {
+        Some(&self.place)
+    }
+
+    fn place_mut(&mut self) -> Option<&mut Place> {
+        Some(&mut self.place)
+    }
 }
 
 /// The bars: the source's claims.
@@ -99,6 +112,7 @@ pub fn run(task: &Task) -> Res<Findings> {
     let mut configuration = vec![
         ("threads", THREADS.to_string()),
         ("seconds", task.options.seconds.to_string()),
+        (place::SETTING.0, place::SETTING.1.into()),
         ("repetitions", task.repetitions().to_string()),
     ];
     for kind in kinds {
@@ -118,7 +132,8 @@ pub fn run(task: &Task) -> Res<Findings> {
                         kind.name(),
                         system.name()
                     ));
-                    let ran = measure(&disk, &workload, *system, frames, work, length(task))?;
+                    let ran =
+                        measure(&disk, &workload, *system, frames, (work, per_ns), length(task))?;
                     if disk.refused() && !quick {
                         return refuse(&workload, task);
                     }
@@ -126,14 +141,19 @@ pub fn run(task: &Task) -> Res<Findings> {
                 }
             }
         }
-        findings.found.extend(found(&grid));
+        grids.push(grid);
+    }
+    place::mark_apart(grids.iter_mut().flat_map(Grid::results_mut));
+    for grid in &grids {
+        findings.found.extend(found(grid));
         for measure in [&HITS, &RATE] {
             findings.samples.push(grid.samples(measure));
             findings.tables.push(grid.table(measure));
         }
-        findings.agreement.extend(agreement(&grid));
-        grids.push(grid);
+        findings.samples.extend(grid.place_samples());
+        findings.agreement.extend(agreement(grid));
     }
+    findings.found.extend(place::found("runs", grids.iter().flat_map(Grid::places)));
     if !matches!(task.part, Part::Only(_)) {
         findings.bars = bars(&grids);
     }
@@ -193,7 +213,7 @@ fn measure(
     workload: &Workload,
     system: Shared,
     frames: u32,
-    work: Work,
+    (work, per_ns): (Work, f64),
     length: Duration,
 ) -> Res<RunResult> {
     let config =
@@ -206,6 +226,7 @@ fn measure(
         let stop = &stop;
         let mut rounds = Vec::new();
         for round in 0..2 {
+            let mut watch = Watch::begin(per_ns);
             // Relaxed, here and below: a stop flag; it publishes no data.
             stop.store(false, Ordering::Relaxed);
             let (reads, began) = (pool.stats().reads, Instant::now());
@@ -229,16 +250,18 @@ fn measure(
                 .into_iter()
                 .map(|thread| thread.join().map_err(|_| "a thread panicked".to_owned())?)
                 .collect();
-            rounds.push((parts?, pool.stats().reads - reads, began.elapsed()));
+            let (reads, elapsed) = (pool.stats().reads - reads, began.elapsed());
+            rounds.push((parts?, reads, elapsed, watch.lap()));
         }
         Ok::<_, String>(rounds)
     })?;
-    let (parts, reads, elapsed) = rounds.into_iter().next_back().ok_or("no round")?;
+    let (parts, reads, elapsed, place) = rounds.into_iter().next_back().ok_or("no round")?;
     let accesses: u64 = parts.iter().map(|part| part.0).sum();
     let transactions: u64 = parts.iter().map(|part| part.1).sum();
     Ok(RunResult {
         hit_percent: (1.0 - reads as f64 / accesses.max(1) as f64) * 100.0,
         transactions: transactions as f64 / elapsed.as_secs_f64(),
+        place,
     })
 }
 
@@ -283,37 +306,76 @@ fn part(
 
 /// Returns the bars over all workloads.
 fn bars(grids: &[Grid<RunResult>]) -> Vec<Bar> {
-    let reading = |grid: &Grid<RunResult>, how, x: f64, measure: &Measure<RunResult>| {
-        let name = format!("{}, {x} MiB, {}", grid.title, Shared { policy: POLICY, how }.name());
-        Some(Reading::new(&name, of(grid, how, x, measure.of)?, measure.unit, measure.digits))
-    };
-    let pair = |grid, a, b, x, measure| {
-        Some([reading(grid, a, x, measure)?, reading(grid, b, x, measure)?])
-    };
-    let places = |grid: &Grid<RunResult>| grid.cells.iter().map(|cell| cell.x).collect::<Vec<_>>();
-    let mut apart: Option<(f64, [Reading; 2])> = None;
-    for (grid, x) in grids.iter().flat_map(|grid| places(grid).into_iter().map(move |x| (grid, x)))
-    {
-        if let Some(both) = pair(grid, How::BatchedPrefetched, How::Locked, x, &HITS) {
+    let points = Pairs::of(grids, How::Locked, &HITS, Grid::positions);
+    let coincide = points.bar(
+        COINCIDE,
+        |[ours, locked]| -(ours - locked).abs(),
+        |name, both| {
             let points = (both[0].value - both[1].value).abs();
-            if apart.as_ref().is_none_or(|(most, _)| points > *most) {
-                apart = Some((points, both));
-            }
-        }
-    }
-    let coincide = apart.map(|(points, both)| {
-        Bar::measured(COINCIDE, points, "points", Bound::AtMost(COINCIDENT), both.into())
-    });
+            Bar::measured(name, points, "points", Bound::AtMost(COINCIDENT), both.into())
+        },
+    );
     let over_clock = |name, least: f64, place: fn((f64, f64)) -> f64| {
-        let one = |grid| pair(grid, How::BatchedPrefetched, How::Clock, place(names(grid)?), &RATE);
-        let ratio = |[ours, clock]: &[Reading; 2]| ours.value / clock.value;
-        let worst = grids.iter().filter_map(one).min_by(|a, b| ratio(a).total_cmp(&ratio(b)))?;
-        let [ours, clock] = worst;
-        Some(Bar::ratio(name, Bound::AtLeast(least), ours, clock))
+        let at = |grid: &Grid<RunResult>| names(grid).map(place).into_iter().collect();
+        let pairs = Pairs::of(grids, How::Clock, &RATE, at);
+        pairs.bar(
+            name,
+            |[ours, clock]| ours / clock,
+            |name, [ours, clock]| Bar::ratio(name, Bound::AtLeast(least), ours, clock),
+        )
     };
     let smallest = over_clock(SMALLEST, 1.0, |(least, _)| least);
     let largest = over_clock(LARGEST, SAME, |(_, most)| most);
     [coincide, smallest, largest].into_iter().flatten().collect()
+}
+
+/// Batching with prefetching beside another system, with the cores in the same state.
+#[derive(Default)]
+struct Pairs {
+    judged: Vec<[Reading; 2]>,
+    /// The number of points without such runs.
+    not_judged: usize,
+}
+
+impl Pairs {
+    fn of(
+        grids: &[Grid<RunResult>],
+        other: How,
+        measure: &Measure<RunResult>,
+        places: impl Fn(&Grid<RunResult>) -> Vec<f64>,
+    ) -> Self {
+        let names =
+            [How::BatchedPrefetched, other].map(|how| Shared { policy: POLICY, how }.name());
+        let mut pairs = Self::default();
+        for (grid, x) in
+            grids.iter().flat_map(|grid| places(grid).into_iter().map(move |x| (grid, x)))
+        {
+            match grid.together(names.each_ref().map(String::as_str), x, measure.of) {
+                Ok(values) => pairs.judged.push([0, 1].map(|at| {
+                    let name = format!("{}, {x} MiB, {}", grid.title, names[at]);
+                    Reading::new(&name, values[at], measure.unit, measure.digits)
+                })),
+                Err(Missing::NoCommonState) => pairs.not_judged += 1,
+                Err(Missing::Unmeasured) => {}
+            }
+        }
+        pairs
+    }
+
+    /// Judges the pair with the lowest rank; returns `None` if there is no pair.
+    fn bar(
+        self,
+        name: &str,
+        rank: impl Fn([f64; 2]) -> f64,
+        bar: impl Fn(&str, [Reading; 2]) -> Bar,
+    ) -> Option<Bar> {
+        let Self { judged, not_judged } = self;
+        let rank = |pair: &[Reading; 2]| rank([pair[0].value, pair[1].value]);
+        match judged.into_iter().min_by(|a, b| rank(a).total_cmp(&rank(b))) {
+            Some(worst) => Some(bar(name, worst).without(not_judged)),
+            None => (not_judged > 0).then(|| Bar::without_all(name, not_judged)),
+        }
+    }
 }
 
 fn names(grid: &Grid<RunResult>) -> Option<(f64, f64)> {
@@ -361,6 +423,7 @@ fn agreement(grid: &Grid<RunResult>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::place::tests::NEAR;
 
     #[test]
     fn fig8_accesses_six_times_the_largest_pool() {
@@ -409,7 +472,7 @@ mod tests {
             grid.record(
                 &Shared { policy: POLICY, how }.name(),
                 x,
-                RunResult { hit_percent, transactions },
+                RunResult { hit_percent, transactions, place: NEAR },
             );
         }
         let agreement = agreement(&grid).unwrap();

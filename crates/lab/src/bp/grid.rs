@@ -1,6 +1,7 @@
 //! Results of several systems at several positions, and their tables and charts.
 
 use crate::number::median;
+use crate::place::{self, Cores, Missing, Place, Placed};
 use crate::result::{Axis, Point, Samples, Series};
 use crate::table::{self, Column, FEW, Table};
 
@@ -45,7 +46,9 @@ pub struct Grid<F> {
     pub cells: Vec<Cell<F>>,
 }
 
-impl<F> Grid<F> {
+impl Placed for f64 {}
+
+impl<F: Placed> Grid<F> {
     /// Adds a repetition of a system at a position.
     pub fn record(&mut self, system: &str, x: f64, figure: F) {
         match self.cells.iter_mut().find(|cell| cell.system == system && cell.x == x) {
@@ -54,15 +57,51 @@ impl<F> Grid<F> {
         }
     }
 
+    /// Returns every result, to be marked by its place.
+    pub fn results_mut(&mut self) -> impl Iterator<Item = &mut F> {
+        self.cells.iter_mut().flat_map(|cell| &mut cell.figures)
+    }
+
+    /// Returns the places of all results.
+    pub fn places(&self) -> impl Iterator<Item = &Place> {
+        self.cells.iter().flat_map(|cell| &cell.figures).filter_map(Placed::place)
+    }
+
+    fn results(&self, system: &str, x: f64) -> Option<&[F]> {
+        let cell = self.cells.iter().find(|cell| cell.system == system && cell.x == x)?;
+        Some(&cell.figures)
+    }
+
     /// Returns the median for a system at a position.
     pub fn at(&self, system: &str, x: f64, of: fn(&F) -> f64) -> Option<f64> {
         median(&self.repetitions(system, x, of))
     }
 
-    /// Returns every repetition of a system at a position.
+    /// Returns the repetitions of a system at a position: those with near cores, or all if there
+    /// are no others.
     pub fn repetitions(&self, system: &str, x: f64, of: fn(&F) -> f64) -> Vec<f64> {
-        let cell = self.cells.iter().find(|cell| cell.system == system && cell.x == x);
-        cell.into_iter().flat_map(|cell| &cell.figures).map(of).collect()
+        let results = self.results(system, x).unwrap_or_default();
+        place::near_or_all(results).into_iter().map(of).collect()
+    }
+
+    /// Returns all repetitions of a system at a position, wherever the cores were.
+    pub fn all_repetitions(&self, system: &str, x: f64, of: fn(&F) -> f64) -> Vec<f64> {
+        self.results(system, x).unwrap_or_default().iter().map(of).collect()
+    }
+
+    /// Returns the medians of several systems at a position, in a state of the cores that all have.
+    pub fn together<const N: usize>(
+        &self,
+        systems: [&str; N],
+        x: f64,
+        of: fn(&F) -> f64,
+    ) -> Result<[f64; N], Missing> {
+        let has = |results: &&[F], cores| results.iter().any(|result| result.is_in(cores));
+        let median_in = |results: &&[F], cores: Cores| {
+            let results = results.iter().filter(|result| result.is_in(cores));
+            median(&results.map(of).collect::<Vec<_>>())
+        };
+        place::medians(systems.map(|system| self.results(system, x)), has, median_in)
     }
 
     /// Returns the event name and count if a system at a position has too few events for a rate.
@@ -81,6 +120,11 @@ impl<F> Grid<F> {
         }
     }
 
+    /// Returns the positions, in the order of the first results.
+    pub fn positions(&self) -> Vec<f64> {
+        self.distinct(|cell| cell.x)
+    }
+
     fn distinct<T: PartialEq>(&self, of: impl Fn(&Cell<F>) -> T) -> Vec<T> {
         let mut all = Vec::new();
         for value in self.cells.iter().map(of) {
@@ -93,7 +137,7 @@ impl<F> Grid<F> {
 
     /// Renders a table: systems in rows, positions in columns.
     pub fn table(&self, measure: &Measure<F>) -> Table {
-        let places = self.distinct(|cell| cell.x);
+        let places = self.positions();
         let mut columns = vec![Column::ours("system", "")];
         columns
             .extend(places.iter().map(|x| Column::ours(&format!("{x} {}", self.x), measure.unit)));
@@ -133,6 +177,21 @@ impl<F> Grid<F> {
         Some(Samples { title, x, y, series: self.series(|_, figure| of(figure)), drawn: false })
     }
 
+    /// Returns the places of all results, which are stored and not drawn.
+    pub fn place_samples(&self) -> [Samples; 2] {
+        let of = |name: &str, unit: &str, of: fn(&Place) -> f64| Samples {
+            title: format!("{}: {name}", self.title),
+            x: Axis::log(self.x, ""),
+            y: Axis::linear(name, unit),
+            series: self.series(|_, figure| figure.place().map_or(f64::NAN, of)),
+            drawn: false,
+        };
+        [
+            of("cache line there and back", "ns", |place| place.line_ns),
+            of("time of work against the start", "", |place| place.slowness),
+        ]
+    }
+
     fn series(&self, value: impl Fn(&Cell<F>, &F) -> f64) -> Vec<Series> {
         let series = |name: String| {
             let cells = self.cells.iter().filter(|cell| cell.system == name);
@@ -150,6 +209,7 @@ impl<F> Grid<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::place::tests::{APART, NEAR};
 
     #[test]
     fn grid_tables_show_medians() {
@@ -204,5 +264,30 @@ mod tests {
         assert_eq!(drawn[2].points[0].y, [0.0], "no events are a result");
         let counts = grid.counts(&measure).unwrap();
         assert!(!counts.drawn && counts.series[0].points[0].y == [49.0, 50.0]);
+    }
+
+    #[test]
+    fn results_with_near_cores_count_if_there_are_some() {
+        let mut grid = Grid { title: "t".into(), x: "threads", cells: Vec::new() };
+        for (system, place) in
+            [("a", NEAR), ("a", APART), ("b", APART), ("b", APART), ("c", NEAR), ("d", APART)]
+        {
+            grid.record(system, 1.0, place);
+        }
+        let line: fn(&Place) -> f64 = |place| place.line_ns;
+        assert_eq!(grid.repetitions("a", 1.0, line), [50.0]);
+        assert_eq!(grid.repetitions("b", 1.0, line), [300.0; 2]);
+        assert_eq!(grid.all_repetitions("a", 1.0, line), [50.0, 300.0]);
+        assert_eq!(grid.at("a", 1.0, line), Some(50.0));
+        assert_eq!(grid.together(["a", "c"], 1.0, line), Ok([50.0; 2]));
+        assert_eq!(grid.together(["a", "b", "d"], 1.0, line), Ok([300.0; 3]));
+        assert_eq!(grid.together(["c", "d"], 1.0, line), Err(Missing::NoCommonState));
+        assert_eq!(grid.together(["a", "e"], 1.0, line), Err(Missing::Unmeasured));
+        let [lines, slowness] = grid.place_samples();
+        assert_eq!(lines.series[0].points[0].y, [50.0, 300.0], "the record keeps all");
+        assert_eq!(slowness.series[0].points[0].y, [1.0; 2]);
+        grid.results_mut().for_each(|place| place.line_ns = 50.0);
+        place::mark_apart(grid.results_mut());
+        assert!(grid.places().all(|place| place.cores == Cores::Near));
     }
 }

@@ -1,6 +1,7 @@
 //! The bars of batching: the source's claims about its throughput and contention, and what our
 //! default must keep.
 
+use super::grid::Grid;
 use super::point::{self, Point};
 use super::real::RunResult;
 use super::scaling::{JUDGED_THREADS, MEASURED, Scaled};
@@ -8,6 +9,7 @@ use super::systems::{How, POLICY, Shared};
 use super::workload::Kind;
 use crate::bars::{Bar, Bound, Reading};
 use crate::experiment::{Part, Task};
+use crate::place::Missing;
 use crate::result::Findings;
 use crate::table::FEW;
 use clearway_replacement::PolicyKind;
@@ -61,7 +63,10 @@ fn shared(how: How) -> Shared {
     Shared { policy: POLICY, how }
 }
 
-/// Waits and accesses of all repetitions.
+/// Reads a number from the repetitions of a system: from all, or from those with near cores.
+type Runs = fn(&Grid<RunResult>, &str, f64, fn(&RunResult) -> f64) -> Vec<f64>;
+
+/// Waits and accesses of repetitions together.
 #[derive(Clone, Copy)]
 struct Waits {
     waits: f64,
@@ -74,9 +79,10 @@ impl Waits {
         shared: Shared,
         threads: usize,
         waits: fn(&RunResult) -> f64,
+        runs: Runs,
     ) -> Option<Self> {
         let sum = |figure| {
-            let all = of.measured.repetitions(&shared.name(), threads as f64, figure);
+            let all = runs(&of.measured, &shared.name(), threads as f64, figure);
             (!all.is_empty()).then(|| all.iter().sum::<f64>())
         };
         Some(Self { waits: sum(waits)?, accesses: sum(|ran| ran.accesses)? })
@@ -146,7 +152,7 @@ fn threads(of: &Scaled) -> Vec<usize> {
 fn falls(of: &Scaled, policy: PolicyKind, name: &str) -> Option<Bar> {
     let sleeps: fn(&RunResult) -> f64 = |ran| ran.sleeps;
     let [locked, batched] = [How::Locked, How::Batched].map(|how| Shared { policy, how });
-    let waits = |shared, threads| Waits::of(of, shared, threads, sleeps);
+    let waits = |shared, threads| Waits::of(of, shared, threads, sleeps, Grid::repetitions);
     let ratio = |threads| {
         Some(
             waits(locked, threads)?.per_million()
@@ -164,40 +170,54 @@ fn falls(of: &Scaled, policy: PolicyKind, name: &str) -> Option<Bar> {
             format!("fewer than {FEW} waits for a lock at each hit slept"),
         ));
     }
-    let readings = waits_of(of, &[batched, locked], sleeps);
+    let readings = waits_of(of, &[batched, locked], sleeps, Grid::repetitions);
     Some(Bar::measured(name, value, "x", Bound::AtLeast(100.0), readings))
 }
 
 fn rates(of: &Scaled, policy: PolicyKind, name: &str) -> Option<Bar> {
-    let reading = |how, threads: usize| {
-        let name = Shared { policy, how }.name();
-        let rate = of.measured.at(&name, threads as f64, |ran| ran.rate)?;
-        Some(Reading::new(&format!("{name} with {threads}"), rate, "/us", 2))
+    let names = [How::Batched, How::Clock].map(|how| Shared { policy, how }.name());
+    let (mut all, mut not_judged): (Vec<[Reading; 2]>, _) = (Vec::new(), 0);
+    for threads in threads(of) {
+        let systems = names.each_ref().map(String::as_str);
+        match of.measured.together(systems, threads as f64, |ran| ran.rate) {
+            Ok([batched, clock]) => {
+                let reading = |name: &str, rate| {
+                    Reading::new(&format!("{name} with {threads}"), rate, "/us", 2)
+                };
+                all.push([reading(&names[0], batched), reading(&names[1], clock)]);
+            }
+            Err(Missing::NoCommonState) => not_judged += 1,
+            Err(Missing::Unmeasured) => {}
+        }
+    }
+    let ratios = all.iter().map(|[batched, clock]| batched.value / clock.value);
+    let Some(value) = ratios.min_by(f64::total_cmp) else {
+        return (not_judged > 0).then(|| Bar::without_all(name, not_judged));
     };
-    let both = |threads| Some([reading(How::Batched, threads)?, reading(How::Clock, threads)?]);
-    let all: Vec<[Reading; 2]> = threads(of).into_iter().filter_map(both).collect();
-    let value =
-        all.iter().map(|[batched, clock]| batched.value / clock.value).min_by(f64::total_cmp)?;
-    Some(Bar::measured(name, value, "x", Bound::AtLeast(SAME), all.into_iter().flatten().collect()))
+    let readings = all.into_iter().flatten().collect();
+    Some(Bar::measured(name, value, "x", Bound::AtLeast(SAME), readings).without(not_judged))
 }
 
 fn ours(of: &Scaled, name: &str) -> Option<Bar> {
     let all: fn(&RunResult) -> f64 = |ran| ran.waits;
     let [default, locked] = [How::Default, How::Locked].map(shared);
-    let waits = |threads| Some(Waits::of(of, default, threads, all)?.waits);
+    // A wait counts wherever the cores were.
+    let runs: Runs = Grid::all_repetitions;
+    let waits = |threads| Some(Waits::of(of, default, threads, all, runs)?.waits);
     let value = threads(of).into_iter().filter_map(waits).max_by(f64::total_cmp)?;
     Some(Bar::measured(
         name,
         value,
         "waits",
         Bound::AtMost(0.0),
-        waits_of(of, &[default, locked], all),
+        waits_of(of, &[default, locked], all, runs),
     ))
 }
 
-fn waits_of(of: &Scaled, all: &[Shared], waits: fn(&RunResult) -> f64) -> Vec<Reading> {
-    let reading =
-        |shared, threads| Some(Waits::of(of, shared, threads, waits)?.reading(shared, threads));
+fn waits_of(of: &Scaled, all: &[Shared], waits: fn(&RunResult) -> f64, runs: Runs) -> Vec<Reading> {
+    let reading = |shared, threads| {
+        Some(Waits::of(of, shared, threads, waits, runs)?.reading(shared, threads))
+    };
     all.iter()
         .flat_map(|shared| threads(of).into_iter().filter_map(move |t| reading(*shared, t)))
         .collect()
@@ -230,10 +250,11 @@ pub fn found(all: &[Scaled]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::grid::Grid;
     use super::*;
     use crate::bars::{Outcome, Verdict};
     use crate::experiment::Options;
+    use crate::place::tests::{APART, NEAR};
+    use crate::place::{Cores, Place, Placed};
 
     #[test]
     fn bars_judge_the_worse_thread_count() {
@@ -280,6 +301,60 @@ mod tests {
         assert!(matches!(judged([49.0, 1_500.0, 0.0, 0.0])[0].outcome, Outcome::NotHere { .. }));
     }
 
+    /// Returns a measured workload: batched and the clock with 8 and 16 threads, each with a run
+    /// for each of its places. With cores apart the rate is half.
+    fn placed(batched: [&[Place]; 2], clock: [&[Place]; 2]) -> Scaled {
+        let grid = || Grid { title: String::new(), x: "threads", cells: Vec::new() };
+        let mut measured = Grid { title: String::new(), x: "threads", cells: Vec::new() };
+        let near: [&[Place]; 2] = [&[NEAR], &[NEAR]];
+        let systems = [
+            (How::Batched, 9.0, batched),
+            (How::Clock, 10.0, clock),
+            (How::Locked, 1.0, near),
+            (How::Default, 9.0, batched),
+        ];
+        for (how, rate, places) in systems {
+            for (threads, places) in JUDGED_THREADS.into_iter().zip(places) {
+                for place in places {
+                    let is_apart = !place.is_in(Cores::Near);
+                    let ran = RunResult {
+                        rate: if is_apart { rate / 2.0 } else { rate },
+                        transactions: 1.0,
+                        response_us: 1.0,
+                        accesses: 1e6,
+                        waits: f64::from(u8::from(is_apart)),
+                        sleeps: 0.0,
+                        place: *place,
+                    };
+                    measured.record(&shared(how).name(), threads as f64, ran);
+                }
+            }
+        }
+        Scaled { kind: Kind::Dbt1, measured, simulated: grid(), other: grid(), more: grid() }
+    }
+
+    #[test]
+    fn throughput_is_compared_with_the_cores_in_one_state() {
+        let bar = |batched: [&[Place]; 2], clock: [&[Place]; 2]| {
+            rates(&placed(batched, clock), POLICY, RATES[0]).unwrap()
+        };
+        let both = bar([&[NEAR, APART], &[APART]], [&[APART, NEAR], &[APART, NEAR]]);
+        let explained = both.explained();
+        assert!(explained.starts_with("0.90 x"), "{explained}");
+        assert!(explained.contains("clock-sweep with 16 5.00 /us"), "{explained}");
+        let one = bar([&[NEAR], &[APART]], [&[NEAR], &[NEAR]]).explained();
+        assert!(one.starts_with("0.90 x") && one.contains("cells not judged: 1"), "{one}");
+        assert!(!one.contains("with 16"), "{one}");
+        let none = bar([&[NEAR], &[APART]], [&[APART], &[NEAR]]);
+        assert_eq!(none.verdict(false), Verdict::NotHere);
+    }
+
+    #[test]
+    fn a_wait_in_the_default_wrapper_counts_wherever_the_cores_were() {
+        let bar = ours(&placed([&[NEAR, APART], &[NEAR]], [&[NEAR], &[NEAR]]), OURS[0]).unwrap();
+        assert_eq!(bar.verdict(false), Verdict::Short);
+    }
+
     /// Returns the bars of runs with these counts of waits that slept, in a million
     /// accesses.
     fn judged([locked_8, locked_16, batched_8, batched_16]: [f64; 4]) -> Vec<Bar> {
@@ -297,6 +372,7 @@ mod tests {
                 accesses: 1e6,
                 waits: 0.0,
                 sleeps,
+                place: NEAR,
             };
             measured.record(&shared(how).name(), x, ran);
             measured.record(&shared(how).name(), x, ran);

@@ -142,7 +142,8 @@ mod tests {
     fn fig8_varies_the_pool_size() {
         let record = quick(&FIG8);
         assert_eq!(record.findings.bars.len(), FIG8.bars.len());
-        assert_eq!((record.findings.tables.len(), record.findings.found.len()), (4, 2));
+        // One for each workload, and where the cores were, if there are several.
+        assert!(record.findings.tables.len() == 4 && record.findings.found.len() >= 2);
         let hits = &record.findings.samples[0];
         assert!(
             hits.series.iter().all(|s| s.points.len() == 2 && s.points[1].y[0].is_finite()),

@@ -5,6 +5,7 @@
 //! After a transaction it continues with another one, drawn at random.
 
 use super::workload::Workload;
+use crate::place::{Place, Placed, Watch};
 use crate::spinlock::{Work, voluntary_switches};
 use clearway_buffer::{MissingPage, Pool};
 use clearway_env::OsDisk;
@@ -45,6 +46,18 @@ pub struct RunResult {
     /// a thread that yields (`sched_yield`) as preempted, so waits that only yielded are not
     /// included.
     pub sleeps: f64,
+    /// Where the cores were.
+    pub place: Place,
+}
+
+impl Placed for RunResult {
+    fn place(&self) -> Option<&Place> {
+        Some(&self.place)
+    }
+
+    fn place_mut(&mut self) -> Option<&mut Place> {
+        Some(&mut self.place)
+    }
 }
 
 impl RunResult {
@@ -108,15 +121,16 @@ impl<'a> Real<'a> {
     pub fn work(workload: &'a Workload, frames: u32, per_ns: f64) -> Res<Work> {
         let bare =
             Self::open(workload, ReplacementKind::ClockSweep, frames, Work::of(0.0, per_ns))?;
+        let mut watch = Watch::begin(per_ns);
         let rates = (0..REPETITIONS)
-            .map(|_| Ok(bare.run(1, REPETITION)?.rate))
+            .map(|_| Ok(bare.run(1, REPETITION, &mut watch)?.rate))
             .collect::<Res<Vec<f64>>>()?;
         let fastest = rates.into_iter().fold(f64::MIN_POSITIVE, f64::max);
         Ok(Work::of((workload.ns_per_access - 1e3 / fastest).max(0.0), per_ns))
     }
 
-    /// Runs this many threads for this long.
-    pub fn run(&self, threads: usize, length: Duration) -> Res<RunResult> {
+    /// Runs this many threads for this long. The watch has just begun, or ended its last run.
+    pub fn run(&self, threads: usize, length: Duration, watch: &mut Watch) -> Res<RunResult> {
         lockstat::reset();
         let (stop, over) = (AtomicBool::new(false), Barrier::new(threads + 1));
         let began = Instant::now();
@@ -156,6 +170,7 @@ impl<'a> Real<'a> {
             accesses,
             waits: waits as f64,
             sleeps: sum(|p| p.sleeps),
+            place: watch.lap(),
         })
     }
 
@@ -231,7 +246,7 @@ mod tests {
         let work = Work::of(0.0, 1.0);
         let real =
             Real::open(&workload, ReplacementKind::default(), Size::of(true).frames, work).unwrap();
-        let ran = real.run(2, Duration::from_millis(5)).unwrap();
+        let ran = real.run(2, Duration::from_millis(5), &mut Watch::begin(1.0)).unwrap();
         let of_one = ran.transactions * ACCESSES as f64 / (ran.rate * 1e6);
         assert!((of_one - 1.0).abs() < 1e-9, "{ran:?}");
     }

@@ -8,8 +8,9 @@ use super::systems::{How, POLICY, Shared};
 use super::workload::{Kind, Recorded, Size, Workload};
 use super::{judge, point, ratios, sensitivity};
 use crate::experiment::{Part, Task};
+use crate::place::{self, Watch};
 use crate::progress::Progress;
-use crate::result::{Axis, Configuration, Findings};
+use crate::result::{Axis, Configuration, Findings, Samples};
 use crate::room::Room;
 use crate::simulator::costs::Costs;
 use crate::simulator::{Machine, Outcome, on_all_cores, simulate};
@@ -205,7 +206,8 @@ pub fn run(figure: &Figure<'_>, task: &Task) -> Res<Findings> {
         // Systems take turns, so that a temporary slowdown of the machine affects all of them.
         for (repetition, system) in turns(task, systems) {
             progress.step(&format!("{}, {}, repetition {repetition}", kind.name(), system.name()));
-            measure(&mut scaled.measured, system, workload, recorded.size, work, task)?;
+            let size = recorded.size;
+            measure(&mut scaled.measured, system, workload, size, (work, per_ns), task)?;
         }
         for system in systems {
             progress.step(&format!("{}, {}, simulated", kind.name(), system.name()));
@@ -214,9 +216,13 @@ pub fn run(figure: &Figure<'_>, task: &Task) -> Res<Findings> {
         all.push(scaled);
         workloads.push(recorded);
     }
+    place::mark_apart(all.iter_mut().flat_map(|scaled| scaled.measured.results_mut()));
     let mut samples = ratios::charts(source, &all);
     for scaled in &all {
         samples.extend(MEASURED[..4].iter().map(|measure| scaled.measured.samples(measure)));
+        // The bars judge it; the first chart shows about the same.
+        samples.push(Samples { drawn: false, ..scaled.measured.samples(&MEASURED[4]) });
+        samples.extend(scaled.measured.place_samples());
         samples.extend(MEASURED.iter().filter_map(|measure| scaled.measured.counts(measure)));
         for grid in [&scaled.simulated, &scaled.more] {
             samples.extend(SIMULATED.iter().map(|measure| grid.samples(measure)));
@@ -240,7 +246,10 @@ pub fn run(figure: &Figure<'_>, task: &Task) -> Res<Findings> {
         seeds: SEEDS.into(),
         samples,
         tables,
-        found: judge::found(&all),
+        found: judge::found(&all)
+            .into_iter()
+            .chain(place::found("runs", all.iter().flat_map(|scaled| scaled.measured.places())))
+            .collect(),
         agreement: point::agreement((source.points)(), &all),
         bars: Vec::new(),
     })
@@ -253,10 +262,11 @@ fn measure(
     system: Shared,
     workload: &Workload,
     size: Size,
-    work: Work,
+    (work, per_ns): (Work, f64),
     task: &Task,
 ) -> Res<()> {
     let real = Real::open(workload, system.kind(), size.frames, work)?;
+    let mut watch = Watch::begin(per_ns);
     let quick = task.options.quick;
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let all = if quick { QUICK_THREADS.into() } else { numbers_of_threads(cores) };
@@ -267,7 +277,7 @@ fn measure(
     };
     for threads in all.into_iter().filter(|t| task.part != Part::Bars || JUDGED_THREADS.contains(t))
     {
-        grid.record(&system.name(), threads as f64, real.run(threads, length)?);
+        grid.record(&system.name(), threads as f64, real.run(threads, length, &mut watch)?);
     }
     Ok(())
 }
@@ -347,6 +357,7 @@ fn configuration(source: &Source, workloads: Vec<(String, String)>, task: &Task)
             "queues",
             format!("S = {}, T = {}", clearway_replacement::QUEUE, clearway_replacement::THRESHOLD),
         ),
+        (place::SETTING.0, place::SETTING.1.into()),
         ("repetitions", task.repetitions().to_string()),
         ("seconds", task.options.seconds.to_string()),
     ];

@@ -10,6 +10,7 @@ use super::systems::{How, POLICY, Shared, Sized};
 use super::workload::{Kind, Recorded, Workload};
 use crate::bars::Bar;
 use crate::experiment::{Part, Task};
+use crate::place::{self, Watch};
 use crate::progress::Progress;
 use crate::result::{Axis, Configuration, Findings};
 use crate::room::Room;
@@ -190,7 +191,8 @@ pub fn run(table: &Sizes, task: &Task) -> Res<Findings> {
                 progress.step(&format!("{name}, {} = {x}, repetition {repetition}", table.x));
                 let real = Real::open(workload, contender.kind, frames, work)?;
                 let to = if x == NO_QUEUE { &mut prefetched.measured } else { &mut measured };
-                to.record(name, x, real.run(THREADS, length(task))?);
+                let mut watch = Watch::begin(per_ns);
+                to.record(name, x, real.run(THREADS, length(task), &mut watch)?);
             }
         }
         for contender in table.contenders() {
@@ -201,6 +203,8 @@ pub fn run(table: &Sizes, task: &Task) -> Res<Findings> {
             }
         }
     }
+    let all = measured.results_mut().chain(prefetched.measured.results_mut());
+    place::mark_apart(all);
     let by_size = BySize {
         measured: &measured,
         simulated: &simulated,
@@ -214,8 +218,10 @@ pub fn run(table: &Sizes, task: &Task) -> Res<Findings> {
     };
     let mut agreement = agreement(table, &simulated);
     agreement.extend(beats_prefetching(table, &measured, &simulated, &prefetched));
+    let mut configuration = configuration(task, &workloads);
+    configuration.insert(place::SETTING.0.into(), place::SETTING.1.into());
     Ok(Findings {
-        configuration: configuration(task, &workloads),
+        configuration,
         seeds: SEEDS.into(),
         samples: vec![
             simulated.samples(&SIMULATED_CONTENTION),
@@ -225,6 +231,7 @@ pub fn run(table: &Sizes, task: &Task) -> Res<Findings> {
             measured.samples(&RATE),
         ]
         .into_iter()
+        .chain(measured.place_samples())
         .chain(measured.counts(&CONTENTION))
         .chain(measured.counts(&SLEEPING))
         .chain(simulated.counts(&SIMULATED_CONTENTION))
@@ -236,7 +243,10 @@ pub fn run(table: &Sizes, task: &Task) -> Res<Findings> {
             measured.table(&SLEEPING),
             measured.table(&RATE),
         ],
-        found: found(table, &simulated),
+        found: found(table, &simulated)
+            .into_iter()
+            .chain(place::found("runs", measured.places().chain(prefetched.measured.places())))
+            .collect(),
         agreement,
         bars: judged(task, bars),
     })

@@ -9,9 +9,11 @@ use crate::bp::point;
 use crate::bp::real::load;
 use crate::bp::workload::{Kind, Size, Workload};
 use crate::experiment::{Experiment, Part, Task};
+use crate::place::{self, Missing, Place, Placed, Watch};
 use crate::progress::Progress;
 use crate::result::{Axis, Configuration, Findings};
 use crate::room::Room;
+use crate::spinlock::calibrate_work;
 use crate::table::{self, Column, FEW, Table};
 use clearway_buffer::{PAGE_SIZE, Pool};
 use clearway_env::OsDisk;
@@ -72,6 +74,18 @@ struct RunResult {
     reads: u64,
     /// Requests for the lists' latches.
     requests: u64,
+    /// Where the cores were.
+    place: Place,
+}
+
+impl Placed for RunResult {
+    fn place(&self) -> Option<&Place> {
+        Some(&self.place)
+    }
+
+    fn place_mut(&mut self) -> Option<&mut Place> {
+        Some(&mut self.place)
+    }
 }
 
 const REQUESTS: Measure<RunResult> = Measure {
@@ -139,6 +153,7 @@ fn run(task: &Task) -> Res<Findings> {
         Progress::new(EXPERIMENT.name, kinds.len() * threads.len() * task.repetitions() as usize);
     let mut grid = Grid { title: "Measured here".into(), x: "threads", cells: Vec::new() };
     let mut waits = Vec::new();
+    let per_ns = calibrate_work();
     // Policies take turns, so that a temporary slowdown of the machine affects all of them.
     let turns = (1..=task.repetitions())
         .flat_map(|repetition| kinds.iter().map(move |kind| (repetition, kind)));
@@ -148,15 +163,17 @@ fn run(task: &Task) -> Res<Findings> {
         let node = Node::open(Arc::new(OsDisk), workload.directory.path(), config)
             .map_err(|e| e.to_string())?;
         load(node.pool(), &workload.pages)?;
+        let mut watch = Watch::begin(per_ns);
         for threads in threads {
             progress.step(&format!("{kind}, {threads} threads, repetition {repetition}"));
-            let ran = read(node.pool(), &workload, *threads, length(task))?;
+            let ran = read(node.pool(), &workload, *threads, length(task), &mut watch)?;
             grid.record(&kind.to_string(), *threads as f64, ran);
         }
         if repetition == task.repetitions() {
             waits.extend(waited(&kind.to_string()));
         }
     }
+    place::mark_apart(grid.results_mut());
     let judged = !matches!(task.part, Part::Only(_));
     let simulated = if judged { simulated::simulate_all(quick) } else { Vec::new() };
     let mut samples = vec![grid.samples(&BANDWIDTH)];
@@ -169,6 +186,7 @@ fn run(task: &Task) -> Res<Findings> {
     if !simulated.is_empty() {
         samples.push(simulated::beside_published(&simulated).samples(&SIMULATED_BANDWIDTH));
     }
+    samples.extend(grid.place_samples());
     if task.part == Part::Whole {
         tables.push(simulated::sensitivity(quick));
     }
@@ -177,7 +195,7 @@ fn run(task: &Task) -> Res<Findings> {
         seeds: simulated::SEEDS.into(),
         samples,
         tables,
-        found: found(&grid),
+        found: found(&grid).into_iter().chain(place::found("runs", grid.places())).collect(),
         agreement: simulated::agreement(&simulated),
         bars: if judged { bars(&grid, &simulated) } else { Vec::new() },
     })
@@ -200,16 +218,14 @@ fn bytes(room: Room) -> Res<u64> {
 fn bars(grid: &Grid<RunResult>, simulated: &[simulated::Simulated]) -> Vec<Bar> {
     let most = THREADS[THREADS.len() - 1];
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    let reading = |system: &str| {
-        Some(Reading::new(
-            system,
-            grid.at(system, most as f64, BANDWIDTH.of)?,
-            BANDWIDTH.unit,
-            BANDWIDTH.digits,
-        ))
-    };
-    let over = |name, least| {
-        Some(Bar::ratio(name, Bound::AtLeast(least), reading(JUDGED[0])?, reading(JUDGED[1])?))
+    let over = |name, least| match grid.together(JUDGED, most as f64, BANDWIDTH.of) {
+        Ok(rates) => {
+            let [ours, one] = [0, 1]
+                .map(|at| Reading::new(JUDGED[at], rates[at], BANDWIDTH.unit, BANDWIDTH.digits));
+            Some(Bar::ratio(name, Bound::AtLeast(least), ours, one))
+        }
+        Err(Missing::NoCommonState) => Some(Bar::without_all(name, 1)),
+        Err(Missing::Unmeasured) => None,
     };
     let gain = match cores >= most {
         true => over(GAIN, GAIN_AT_LEAST),
@@ -242,14 +258,21 @@ fn configuration(task: &Task, workload: &Workload) -> Configuration {
         ),
         ("simulated machine", simulated::SOURCE.described()),
         ("run length", format!("{:?}", length(task))),
+        (place::SETTING.0, place::SETTING.1.into()),
         ("repetitions", task.repetitions().to_string()),
     ];
     settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// Runs the reading threads. As in the source and its simulation, a read requests the list's lock
-/// twice.
-fn read(pool: &Pool, workload: &Workload, threads: usize, length: Duration) -> Res<RunResult> {
+/// Runs the reading threads. The watch has just begun, or ended its last run. As in the source and
+/// its simulation, a read requests the list's lock twice.
+fn read(
+    pool: &Pool,
+    workload: &Workload,
+    threads: usize,
+    length: Duration,
+    watch: &mut Watch,
+) -> Res<RunResult> {
     lockstat::reset();
     let stop = AtomicBool::new(false);
     let began = Instant::now();
@@ -292,6 +315,7 @@ fn read(pool: &Pool, workload: &Workload, threads: usize, length: Duration) -> R
         mb_s: reads as f64 * PAGE_SIZE as f64 / elapsed / f64::from(1 << 20),
         reads,
         requests,
+        place: watch.lap(),
     })
 }
 
@@ -431,7 +455,8 @@ mod tests {
         let node = Node::open(Arc::new(OsDisk), workload.directory.path(), config).unwrap();
         load(node.pool(), &workload.pages).unwrap();
         let before = HITS.load(Ordering::Relaxed);
-        let ran = read(node.pool(), &workload, 2, QUICK_RUN).unwrap();
+        let mut watch = Watch::begin(1.0);
+        let ran = read(node.pool(), &workload, 2, QUICK_RUN, &mut watch).unwrap();
         let told = HITS.load(Ordering::Relaxed) - before;
         assert!(
             ran.reads > 0 && told == ran.reads * simulated::LOCKS_A_READ as u64,

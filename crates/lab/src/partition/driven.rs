@@ -2,6 +2,7 @@
 
 use crate::bp::grid::{Grid, Measure};
 use crate::experiment::Task;
+use crate::place::Placed;
 use crate::result::Axis;
 use clearway_cluster::{ClusterConfig, ClusterReport, SchemeKind, run};
 use clearway_harness::Res;
@@ -92,6 +93,8 @@ pub const RATE: Measure<ClusterReport> = Measure {
     events: None,
     of: rate,
 };
+
+impl Placed for ClusterReport {}
 
 fn rate(report: &ClusterReport) -> f64 {
     let answered = report.committed + report.aborted - report.repeated;

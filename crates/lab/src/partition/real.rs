@@ -9,6 +9,7 @@ use crate::bars::{Bar, Bound, Reading};
 use crate::bp::grid::{Grid, Measure};
 use crate::experiment::{Part, Task};
 use crate::number::spread;
+use crate::place::Placed;
 use crate::progress::Progress;
 use crate::result::{Axis, Configuration, Findings};
 use crate::table::{Cell, Column, Table};
@@ -54,6 +55,8 @@ pub struct Case {
     /// Whether all transactions use the shared key of one of their partitions.
     pub conflicts: bool,
 }
+
+impl Placed for Measured {}
 
 /// A run's result.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,6 +1,7 @@
 //! Measures that simulated and real runs share.
 
 use crate::bp::grid::Measure;
+use crate::place::Placed;
 use crate::result::Axis;
 use clearway_remote::ycsb::YcsbOutcome;
 
@@ -32,6 +33,8 @@ const fn measure<F>(
 ) -> Measure<F> {
     Measure { name, unit, digits: 1, axis, events: None, of }
 }
+
+impl Placed for YcsbOutcome {}
 
 impl Shown for YcsbOutcome {
     fn rate(&self) -> f64 {

@@ -7,6 +7,7 @@ use super::{judge, protocol_name, seeds};
 use crate::bars::{Bar, Bound, Reading};
 use crate::bp::grid::{Cell, Grid, Measure};
 use crate::experiment::Task;
+use crate::place::Placed;
 use crate::progress::Progress;
 use crate::result::{Axis, Findings, Samples};
 use crate::table::{self, Column, Table};
@@ -100,6 +101,8 @@ const CAUSES: [(&str, &str); 3] = [
     ("older", "older holder"),
     ("too_many_readers", "full array of readers"),
 ];
+
+impl Placed for Run {}
 
 /// The result of a run of all processes.
 #[derive(Default)]

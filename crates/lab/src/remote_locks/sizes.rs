@@ -5,6 +5,7 @@ use super::seeds;
 use crate::bp::grid::{Cell, Grid, Measure};
 use crate::experiment::Task;
 use crate::number::median;
+use crate::place::Placed;
 use crate::progress::Progress;
 use crate::result::{Axis, Configuration, Findings};
 use clearway_env::{Clock, OsClock};
@@ -29,6 +30,8 @@ const QUICK_RUN: Duration = Duration::from_millis(20);
 const DEPTH: usize = 16;
 /// The value of every fetched word.
 const VALUE: u64 = 0x0123_4567_89ab_cdef;
+
+impl Placed for Figures {}
 
 /// The result of one size of one system.
 struct Figures {

@@ -27,6 +27,7 @@ mod schedule;
 mod tests;
 mod timed;
 
+use crate::place::Placed;
 use clearway_latch::conformance::as_thread;
 use clearway_replacement::{Multilist, MultilistKind, Policy, PolicyKind, Replacement};
 use clearway_types::{FrameId, PageId, PartitionId};
@@ -116,6 +117,8 @@ pub struct Machine {
     /// Seed for transactions and work times.
     pub seed: u64,
 }
+
+impl Placed for Outcome {}
 
 /// Result of a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -1,11 +1,11 @@
 //! The loads of the latch benchmark, and the rounds measured.
 
 use super::contender::{ENGINE, Kind, PARKING_LOT, SPINNING, STD, UNCOUNTED, kinds};
-use super::place::{self, Cores, Place, Watch};
 use super::repeat;
 use super::round::{Load, Round, Work};
 use crate::experiment::{Part, Task};
 use crate::number::median;
+use crate::place::{self, Cores, Place, Placed, Watch};
 use crate::progress::Progress;
 use clearway_harness::Res;
 use std::time::Duration;
@@ -148,6 +148,16 @@ impl Figures {
     }
 }
 
+impl Placed for Figures {
+    fn place(&self) -> Option<&Place> {
+        Some(&self.place)
+    }
+
+    fn place_mut(&mut self) -> Option<&mut Place> {
+        Some(&mut self.place)
+    }
+}
+
 impl Cell {
     /// Returns the median over the rounds of [`Self::values`].
     pub fn median(&self, of: fn(&Figures) -> f64) -> Option<f64> {
@@ -173,7 +183,7 @@ impl Cell {
     }
 
     fn is_in(&self, cores: Cores, figures: &Figures) -> bool {
-        self.case.threads == 1 || figures.place.cores == cores
+        self.case.threads == 1 || Placed::is_in(figures, cores)
     }
 
     /// Returns the rounds with near cores, or with cores apart if there are no others.
@@ -249,11 +259,9 @@ pub fn rounds(cells: &[Cell]) -> impl Iterator<Item = &Figures> {
     cells.iter().flat_map(|cell| &cell.rounds)
 }
 
-/// Finds the rounds whose cores were further apart than those of others. Returns the shortest trip
-/// of a cache line, in nanoseconds.
-pub fn mark_apart(cells: &mut [Cell]) -> f64 {
-    let figures = cells.iter_mut().flat_map(|cell| &mut cell.rounds);
-    place::mark_apart(&mut figures.map(|f| &mut f.place).collect::<Vec<_>>())
+/// Finds the rounds whose cores were further apart than those of others.
+pub fn mark_apart(cells: &mut [Cell]) {
+    place::mark_apart(cells.iter_mut().flat_map(|cell| &mut cell.rounds));
 }
 
 /// Returns the turns of a case and the load of one round: `--seconds` are shared by the turns and
@@ -273,8 +281,8 @@ fn load(task: &Task, case: &Case, latches: u32, per_ns: f64) -> (u32, Load) {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::place::tests::NEAR;
     use super::*;
+    use crate::place::tests::NEAR;
 
     #[test]
     fn round_figures_are_computed() {
@@ -319,7 +327,7 @@ pub(super) mod tests {
             Cell { case, latch: "x", rounds: rounds.to_vec() }
         };
         let mut cells = [cell([50.0, 60.0, 300.0]), cell([300.0, 310.0, 330.0])];
-        assert_eq!(mark_apart(&mut cells), 50.0);
+        mark_apart(&mut cells);
         assert_eq!(cells[0].values(|f| f.rate), [50.0, 60.0]);
         assert_eq!(cells[0].median_in(Cores::Apart, |f| f.rate), Some(300.0));
         assert_eq!(cells[0].apart_over_near(), Some(300.0 / 50.0));

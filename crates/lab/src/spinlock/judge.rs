@@ -2,8 +2,8 @@
 
 use super::cases::{Case, Cell, Figures, MORE_THREADS, SECTIONS};
 use super::contender::{ENGINE, PARKING_LOT, SPINNING, STD};
-use super::place::{self, Cores};
 use crate::bars::{Bar, Bound, Reading};
+use crate::place::{self, Missing};
 
 /// One thread that only acquires and releases.
 pub const ALONE: &str =
@@ -20,15 +20,6 @@ pub const WAITS: &str =
     "2 to 64 threads: p99.9 wait against the better of std and parking_lot, mean over the cases";
 
 const PEERS: [&str; 2] = [STD, PARKING_LOT];
-
-/// Why cells have no ratio.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Missing {
-    /// A cell was not measured.
-    Unmeasured,
-    /// One has rounds only with near cores, another only with cores apart.
-    NoCommonState,
-}
 
 /// Reads a number from a round.
 type Read = fn(&Figures) -> f64;
@@ -91,13 +82,8 @@ impl Measured<'_> {
         figure: Read,
     ) -> Result<[f64; N], Missing> {
         let cells = cells.map(|(latch, case)| self.cell(latch, &case));
-        let cells: Vec<&Cell> =
-            cells.into_iter().collect::<Option<_>>().ok_or(Missing::Unmeasured)?;
-        let cores: Cores = place::common(&cells, |cell, cores| cell.count(cores) > 0)
-            .ok_or(Missing::NoCommonState)?;
-        let medians = cells.iter().map(|cell| cell.median_in(cores, figure));
-        let medians: Option<Vec<f64>> = medians.collect();
-        medians.and_then(|medians| medians.try_into().ok()).ok_or(Missing::Unmeasured)
+        let has = |cell: &&Cell, cores| cell.count(cores) > 0;
+        place::medians(cells, has, |cell, cores| cell.median_in(cores, figure))
     }
 
     /// Returns the figure of one latch over another's in the same case.
@@ -216,22 +202,14 @@ fn bar(
     name: &str,
     value: Option<f64>,
     bound: Bound,
-    mut readings: Vec<Reading>,
+    readings: Vec<Reading>,
     ratios: &[(usize, Ratios)],
 ) -> Bar {
     let not_judged: usize = ratios.iter().map(|(_, ratios)| ratios.not_judged).sum();
-    let Some(value) = value else {
-        return Bar::not_here(
-            name,
-            format!(
-                "{not_judged} cells not judged: in none did the latches have rounds with the cores in the same state"
-            ),
-        );
-    };
-    if not_judged > 0 {
-        readings.push(Reading::new("cells not judged:", not_judged as f64, "", 0));
+    match value {
+        Some(value) => Bar::measured(name, value, "x", bound, readings).without(not_judged),
+        None => Bar::without_all(name, not_judged),
     }
-    Bar::measured(name, value, "x", bound, readings)
 }
 
 /// Returns the ratios of each thread count; `None` if a cell was not measured, or there are none.
@@ -268,9 +246,9 @@ fn mean(ratios: impl Iterator<Item = f64>) -> Option<f64> {
 mod tests {
     use super::super::cases::tests::PLAIN;
     use super::super::contender::UNCOUNTED;
-    use super::super::place::tests::{APART, NEAR};
     use super::*;
     use crate::bars::{Outcome, Verdict};
+    use crate::place::tests::{APART, NEAR};
 
     /// Returns the cells of a latch whose throughput drops by the factor `loss` with more than two
     /// threads.

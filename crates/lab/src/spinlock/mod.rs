@@ -8,7 +8,6 @@ mod cases;
 mod contender;
 mod histogram;
 mod judge;
-mod place;
 mod repeat;
 mod round;
 pub mod server;
@@ -16,6 +15,7 @@ mod waits;
 
 use crate::experiment::{Experiment, Part, Task};
 use crate::number::median;
+use crate::place::{self, Cores};
 use crate::result::{Axis, Configuration, Findings, Point, Samples, Series};
 use crate::table::{self, Column, Table};
 use cases::{Case, Cell, Figures, Rounds, SECTIONS, Section};
@@ -25,7 +25,6 @@ use clearway_latch::calibrate::{Calibration, calibrate};
 use clearway_specimens::{SLockCas, SLockTas};
 use contender::{ENGINE, PARKING_LOT, SPINNING, STD, UNCOUNTED};
 use judge::Measured;
-use place::Cores;
 pub use round::{Work, calibrate as calibrate_work, voluntary_switches};
 
 /// The experiment.
@@ -304,24 +303,14 @@ fn found(measured: &Measured) -> Vec<String> {
 
 /// Says in how many rounds the cores were apart, and what that changes.
 fn places(cells: &[Cell], repeated: usize) -> Option<String> {
-    let places = || cases::rounds(cells).map(|f| &f.place);
-    let apart: Vec<f64> =
-        places().filter(|place| place.cores == Cores::Apart).map(|place| place.line_ns).collect();
-    let (all, shortest) = (places().count(), place::shortest_trip(places()));
-    if apart.is_empty() {
-        return (!shortest.is_nan()).then(|| {
-            format!("A cache line went to the other core and back in {shortest:.0} ns or less than twice that, in all {all} rounds.")
-        });
-    }
-    let slow = median(&apart)?;
+    let found = place::found("rounds", cases::rounds(cells).map(|f| &f.place))?;
     let ratios: Vec<f64> = cells.iter().filter_map(Cell::apart_over_near).collect();
     let effect = median(&ratios).map_or_else(String::new, |ratio| {
         format!(" In the {} cells with rounds of both kinds, throughput was then {ratio:.2} times as high (median).", ratios.len())
     });
     let without = cells.iter().filter(|cell| cell.count(Cores::Near) == 0).count();
     Some(format!(
-        "In {} of {all} rounds the cores were apart: a cache line went to the other core and back in {slow:.0} ns (median) instead of {shortest:.0} ns. The host moved this virtual machine, or threads moved between distant cores.{effect} Such rounds count only in cells that have no others. {repeated} of the rounds were repetitions of such rounds; {without} of {} cells have no round with near cores.",
-        apart.len(),
+        "{found}{effect} {repeated} rounds were repetitions of rounds with cores apart; {without} of {} cells have no round with near cores.",
         cells.len()
     ))
 }

@@ -5,7 +5,7 @@
 //! if a quarter of all rounds, repetitions included, are apart, all of them can be repeated.
 
 use super::cases::{Cell, Figures, mark_apart};
-use super::place::Cores;
+use crate::place::Cores;
 use clearway_harness::Res;
 use std::time::Duration;
 
@@ -43,9 +43,9 @@ pub fn repeat(
 mod tests {
     use super::super::cases::tests::PLAIN;
     use super::super::cases::{Case, SECTIONS};
-    use super::super::place::tests::{APART, NEAR};
-    use super::super::place::{Cores, Place};
     use super::*;
+    use crate::place::Place;
+    use crate::place::tests::{APART, NEAR};
 
     fn cell(threads: usize, places: &[Place]) -> Cell {
         let rounds = places.iter().map(|place| Figures { place: *place, ..PLAIN }).collect();
