@@ -149,13 +149,13 @@ fn typical(outcomes: &[Outcome], of: impl Fn(&Outcome) -> f64) -> Option<f64> {
 }
 
 /// Returns the mean wait for a list's lock, in microseconds.
-fn wait_us(outcomes: &[Outcome]) -> Option<f64> {
-    typical(outcomes, |outcome| outcome.waited_ns / outcome.waits as f64 / 1e3)
+fn wait_us(outcome: &Outcome) -> f64 {
+    outcome.waited_ns / outcome.waits as f64 / 1e3
 }
 
 /// Returns the share of CPU time spent waiting for lists' locks, in percent.
-fn waiting(cores: usize, outcomes: &[Outcome]) -> Option<f64> {
-    typical(outcomes, |outcome| outcome.waited_ns * 100.0 / (outcome.elapsed_ns * cores as f64))
+fn waiting(cores: usize, outcome: &Outcome) -> f64 {
+    outcome.waited_ns * 100.0 / (outcome.elapsed_ns * cores as f64)
 }
 
 /// Renders the published points beside the simulated ones.
@@ -173,18 +173,24 @@ pub fn published(simulated: &[Simulated]) -> Table {
     ];
     let row = |(cores, after, before): &(usize, f64, f64)| {
         let played = simulated.iter().find(|played| played.cores == *cores);
+        let of = |curve: &Curve, read: &dyn Fn(&Outcome) -> f64| {
+            let outcomes = played.map_or(&[][..], curve.of);
+            table::Cell::measured(&outcomes.iter().map(read).collect::<Vec<_>>(), 1)
+        };
+        let [one_list, sublists] = &CURVES;
+        let waiting = |outcome: &Outcome| waiting(*cores, outcome);
         let numbers = [
-            played.and_then(|played| typical(&played.one_list, mb_s)),
-            Some(*before),
-            played.and_then(|played| typical(&played.sublists, mb_s)),
-            Some(*after),
-            played.and_then(|played| wait_us(&played.one_list)),
-            played.and_then(|played| waiting(*cores, &played.one_list)),
-            played.and_then(|played| waiting(*cores, &played.sublists)),
+            of(one_list, &mb_s),
+            table::Cell::number(*before, 1),
+            of(sublists, &mb_s),
+            table::Cell::number(*after, 1),
+            of(one_list, &wait_us),
+            of(one_list, &waiting),
+            of(sublists, &waiting),
         ];
         let basis = if is_fitted(*cores) { "fitted" } else { "predicted" };
         let names = [table::Cell::number(*cores as f64, 0), table::Cell::text(basis)];
-        names.into_iter().chain(numbers.map(|value| table::Cell::number(value, 1))).collect()
+        names.into_iter().chain(numbers).collect()
     };
     let title =
         "The source's machine, simulated (medians of the seeds), beside what was published".into();
@@ -328,8 +334,19 @@ mod tests {
             "{one_list:?} {sublists:?}"
         );
         let played = &simulate_all(true)[5];
-        let waiting = CURVES.map(|curve| waiting(32, (curve.of)(played)).unwrap());
+        let waiting = CURVES.map(|curve| typical((curve.of)(played), |o| waiting(32, o)).unwrap());
         assert!(waiting[1] < waiting[0] / 5.0, "{waiting:?} % of the CPUs' time");
+    }
+
+    #[test]
+    fn simulated_medians_have_a_deviation() {
+        let rows = published(&simulate_all(true)).rows;
+        for row in &rows {
+            assert!([2, 4].iter().all(|at| row[*at].to_string().contains(" ±")), "{row:?}");
+            assert!([3, 5].iter().all(|at| !row[*at].to_string().contains('±')), "{row:?}");
+        }
+        let empty = published(&[]).rows;
+        assert_eq!(empty[0][2], table::Cell::Empty, "nothing was simulated");
     }
 
     #[test]

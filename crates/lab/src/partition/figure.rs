@@ -112,7 +112,8 @@ fn beside_model(grid: &Grid<ClusterReport>) -> Table {
             let ours = rates.at(*scheme, &Variant::PLAIN, percent);
             let model = Model::SOURCE.rate(*scheme, percent as f64 / 100.0);
             let difference = ours.zip(model).map(|(ours, model)| 100.0 * (ours / model - 1.0));
-            row.extend([Cell::number(ours, 0), Cell::number(model, 0)]);
+            let system = Variant::PLAIN.of(*scheme);
+            row.extend([grid.cell(&system, percent as f64, &RATE), Cell::number(model, 0)]);
             row.push(Cell::number(difference, 1));
         }
         row
@@ -121,5 +122,23 @@ fn beside_model(grid: &Grid<ClusterReport>) -> Table {
         title: format!("{DRIVER} beside the model, in which locks are always taken"),
         columns,
         rows: rates.percents(0, 100).into_iter().map(row).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_beside_the_model_have_a_deviation() {
+        let mut grid = Grid { title: String::new(), x: "", cells: Vec::new() };
+        for committed in [100, 110] {
+            let virtual_ns = 1_000_000_000;
+            let report = ClusterReport { committed, virtual_ns, ..ClusterReport::default() };
+            grid.record(&Variant::PLAIN.of(SchemeKind::Blocking), 10.0, report);
+        }
+        let table = beside_model(&grid);
+        let at = table.columns.iter().position(|column| column.name.starts_with("blocking"));
+        assert_eq!(table.rows[0][at.unwrap()].to_string(), "100 ±10");
     }
 }

@@ -80,8 +80,13 @@ impl Times {
 
     /// Returns the median; 0 if it was not measured.
     fn of(&self, what: Timed, rows: usize) -> f64 {
+        median(self.rounds(what, rows)).unwrap_or(0.0)
+    }
+
+    /// Returns the times of all rounds.
+    fn rounds(&self, what: Timed, rows: usize) -> &[f64] {
         let found = self.0.iter().find(|(w, r, _)| (*w, *r) == (what, rows));
-        found.and_then(|(_, _, times)| median(times)).unwrap_or(0.0)
+        found.map_or(&[], |(_, _, times)| times)
     }
 
     fn points(&self, what: Timed) -> Vec<(f64, f64)> {
@@ -212,7 +217,7 @@ impl Fit {
             for what in [Timed::Alone, Timed::BesideHolder] {
                 let measured = times.of(what, rows);
                 let fit = self.time(rows, what == Timed::BesideHolder);
-                cells.extend([measured, fit].map(|time| Cell::number(time, 0)));
+                cells.extend([Cell::measured(times.rounds(what, rows), 0), Cell::number(fit, 0)]);
                 cells.push(Cell::number(100.0 * (fit / measured - 1.0), 1));
             }
             cells
@@ -395,6 +400,18 @@ mod tests {
             times.record(Timed::Block, rows, block);
         }
         times
+    }
+
+    #[test]
+    fn measured_times_have_a_deviation() {
+        let mut times = caused(&ClusterCosts::SOURCE);
+        for rows in ROWS {
+            times.record(Timed::Alone, rows, times.of(Timed::Alone, rows) + 7.0);
+        }
+        let fit = Fit { costs: ClusterCosts::SOURCE, session: 300.0, undoing: 120.0 };
+        let rows = fit.residuals(&times).rows;
+        assert!(rows.iter().all(|row| row[1].to_string().ends_with(" ±7")), "{rows:?}");
+        assert!(rows.iter().all(|row| !row[2].to_string().contains('±')), "the fit: {rows:?}");
     }
 
     #[test]

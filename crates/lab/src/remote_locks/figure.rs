@@ -257,7 +257,7 @@ fn published(figure: &Figure, grid: &Grid<YcsbOutcome>) -> Table {
 /// Tabulates the rates of the bar's systems in each window of a run, and their ratio. A system that
 /// is stationary earlier keeps its last rate.
 fn windows(grid: &Grid<YcsbOutcome>, bar: &OverTcp) -> Table {
-    let rates = |system: System| -> Option<Vec<f64>> {
+    let rates = |system: System| -> Option<Vec<Vec<f64>>> {
         let name = system.name;
         let cell = grid.cells.iter().find(|cell| cell.system == name && cell.x == judge::THETA)?;
         let of_window = |window: usize| {
@@ -265,22 +265,26 @@ fn windows(grid: &Grid<YcsbOutcome>, bar: &OverTcp) -> Table {
                 let until = run.windows[..=window].iter().rev();
                 until.copied().find(|rate| *rate > 0.0).unwrap_or(f64::NAN) / 1e3
             };
-            median(&cell.figures.iter().map(of_run).collect::<Vec<_>>()).unwrap_or(f64::NAN)
+            cell.figures.iter().map(of_run).collect()
         };
         Some((0..WINDOWS).map(of_window).collect())
     };
-    let row = |name: &str, values: Vec<f64>, digits| {
-        let cells = values.into_iter().map(|value| table::Cell::number(value, digits));
-        std::iter::once(table::Cell::text(name)).chain(cells).collect()
+    let row = |name: &str, cells: Vec<table::Cell>| {
+        std::iter::once(table::Cell::text(name)).chain(cells).collect::<Vec<_>>()
     };
-    let (ours, tcp) = (rates(bar.system), rates(TCP));
-    let ratios = ours.iter().zip(&tcp).map(|(ours, tcp)| {
-        let ratios = ours.iter().zip(tcp).map(|(ours, tcp)| ours / tcp).collect();
-        row("ratio", ratios, 2)
-    });
-    let ratios: Vec<_> = ratios.collect();
-    let rows = [(bar.system.name, &ours), (TCP.name, &tcp)];
-    let rows = rows.iter().filter_map(|(name, rates)| Some(row(name, (*rates).clone()?, 1)));
+    let systems = [bar.system, TCP].map(|system| Some((system.name, rates(system)?)));
+    let ratio = |ours: &[f64], tcp: &[f64]| Some(median(ours)? / median(tcp)?);
+    let mut rows: Vec<Vec<table::Cell>> = systems
+        .iter()
+        .flatten()
+        .map(|(name, rates)| {
+            row(name, rates.iter().map(|of| table::Cell::measured(of, 1)).collect())
+        })
+        .collect();
+    if let [Some((_, ours)), Some((_, tcp))] = &systems {
+        let ratios = ours.iter().zip(tcp).map(|(a, b)| table::Cell::number(ratio(a, b), 2));
+        rows.push(row("ratio", ratios.collect()));
+    }
     let mut columns = vec![Column::ours("window", "ms")];
     columns.extend((0..WINDOWS).map(|window| {
         let start = (FIRST_NS / 1_000_000) << window;
@@ -288,7 +292,7 @@ fn windows(grid: &Grid<YcsbOutcome>, bar: &OverTcp) -> Table {
         Column::ours(&format!("{start} to {end}"), "thousand/s")
     }));
     let title = format!("Rates by window of virtual time at theta {}", judge::THETA);
-    Table { title, columns, rows: rows.chain(ratios).collect() }
+    Table { title, columns, rows }
 }
 
 fn found(figure: &Figure, grid: &Grid<YcsbOutcome>) -> Vec<String> {
@@ -329,4 +333,23 @@ fn agreement(figure: &Figure, grid: &Grid<YcsbOutcome>) -> Vec<String> {
          after a first run had too many aborts. Transactions in flight and back-off are RCBench's."
             .into(),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_by_window_have_a_deviation() {
+        let cell = |system: System, rates: [f64; 2]| {
+            let run = |rate| YcsbOutcome { windows: [rate; WINDOWS], ..YcsbOutcome::default() };
+            Cell { system: system.name.into(), x: judge::THETA, figures: rates.map(run).to_vec() }
+        };
+        let cells = vec![cell(M, [3e3, 4e3]), cell(TCP, [1e3, 1e3])];
+        let rows =
+            windows(&Grid { title: String::new(), x: "theta", cells }, &judge::WAIT_DIE_OVER_TCP)
+                .rows;
+        let shown = rows.iter().map(|row| row[1].to_string()).collect::<Vec<_>>();
+        assert_eq!(shown, ["3.0 ±1.0", "1.0 ±0.0", "3.00"]);
+    }
 }
