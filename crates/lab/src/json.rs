@@ -150,6 +150,15 @@ mod tests {
     }
 
     #[test]
+    fn older_records_without_a_time_are_read() {
+        let old = Record { seconds_taken: None, ..example() };
+        let text = encode(&old).unwrap();
+        assert!(!text.contains("seconds_taken") && decode(&text).unwrap().seconds_taken.is_none());
+        let read = decode(&encode(&example()).unwrap()).unwrap();
+        assert_eq!(read.seconds_taken, example().seconds_taken);
+    }
+
+    #[test]
     fn numbers_survive_a_round_trip() {
         let mut record = example();
         let numbers = vec![

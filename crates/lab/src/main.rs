@@ -33,6 +33,7 @@ mod report;
 mod result;
 mod rival;
 mod room;
+mod runs;
 mod serve;
 mod simulator;
 mod spinlock;
@@ -108,9 +109,10 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// List the experiments with their bars
+    /// List the experiments with their bars, and how long whole runs took
     List,
-    /// Run an experiment, print its results, and store them as JSON
+    /// Run experiments, print their results, and store them as JSON. If one of several fails, the
+    /// others run, too
     Run {
         /// Experiment, prefix before the slash, or `all`
         name: String,
@@ -122,6 +124,10 @@ enum Command {
         /// Output file [default: target/lab/NAME.json, with - for /; quick runs: target/lab/quick]
         #[arg(long)]
         json: Option<PathBuf>,
+        /// Skip experiments with a record of a whole run of this commit, whatever its options.
+        /// Records of uncommitted code do not count
+        #[arg(long, conflicts_with_all = ["only", "json", "binary", "serve_args"])]
+        resume: bool,
     },
     /// Measure the bars of experiments and print one line each: ok, short, or not here
     Bars {
@@ -186,9 +192,9 @@ fn main() -> ExitCode {
 fn command(command: Command) -> Result<(), Failure> {
     match command {
         Command::List => list(),
-        Command::Run { name, options, only, json } => {
+        Command::Run { name, options, only, json, resume } => {
             let task = Task { options, part: only.map_or(Part::Whole, Part::Only) };
-            return run(&chosen(&name)?, &task, json);
+            return run(&chosen(&name)?, &task, json, resume);
         }
         Command::Bars { name, options } => {
             return judge(&chosen(&name)?, &Task { options, part: Part::Bars });
@@ -232,29 +238,41 @@ fn is_named(experiment: &str, name: &str) -> bool {
 }
 
 fn list() {
-    for experiment in &EXPERIMENTS {
+    let all: Vec<&Experiment> = EXPERIMENTS.iter().collect();
+    let lengths = lengths(&all);
+    for (experiment, length) in EXPERIMENTS.iter().zip(&lengths) {
         println!("{:<20} {}", experiment.name, experiment.about);
+        println!("{:<20}   {}", "", runs::described(length.as_ref()));
         for bar in experiment.bars {
             println!("{:<20}   bar: {bar}", "");
         }
     }
+    println!("{}", runs::total(&lengths));
 }
 
-fn run(experiments: &[&Experiment], task: &Task, json: Option<PathBuf>) -> Result<(), Failure> {
+/// Returns the times of whole runs, from the records here or the published ones.
+fn lengths(experiments: &[&Experiment]) -> Vec<Option<runs::Length>> {
+    let (directories, here) = ([directory(false), published()], machine::Machine::here());
+    experiments.iter().map(|experiment| runs::length(experiment, &directories, &here)).collect()
+}
+
+fn run(
+    experiments: &[&Experiment],
+    task: &Task,
+    json: Option<PathBuf>,
+    resume: bool,
+) -> Result<(), Failure> {
     if json.is_some() && experiments.len() > 1 {
         return Err(Failure::Usage(
             "--json names one file, but several experiments were selected".into(),
         ));
     }
-    for experiment in experiments {
-        let record = Record::make(experiment, task)?;
-        println!("{record}");
-        let path =
-            json.clone().unwrap_or_else(|| directory(task.options.quick).join(file(experiment)));
-        json::write(&record, &path)?;
-        println!("kept in {}", path.display());
+    if experiments.len() > 1 && task.part == Part::Whole && !task.options.quick {
+        println!("{}", runs::total(&lengths(experiments)));
     }
-    Ok(())
+    let directory = directory(task.options.quick);
+    let keeping = runs::Keeping { directory: &directory, json, resume, commit: runs::commit() };
+    Ok(runs::run(experiments, task, &keeping)?)
 }
 
 /// Returns the file name of an experiment's record; all records share a directory.
@@ -399,7 +417,7 @@ mod tests {
         );
         let directory = clearway_harness::tools::TempDir::new("lab").unwrap();
         let json = directory.path().join("made-up.json");
-        assert!(run(&[&MADE_UP], &task(false, Part::Whole), Some(json.clone())).is_ok());
+        assert!(run(&[&MADE_UP], &task(false, Part::Whole), Some(json.clone()), false).is_ok());
         assert_eq!(json::read(&json).map(|record| record.findings.bars.len()), Ok(2));
     }
 

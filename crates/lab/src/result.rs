@@ -14,6 +14,7 @@ use clearway_harness::Res;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Instant;
 
 /// Key of the server binary in the configuration, if it was not built from the tree.
 pub const BINARY: &str = "server binary";
@@ -141,6 +142,9 @@ pub struct Record {
     /// records of older labs, which recorded only the checkout's commit.
     #[serde(default)]
     pub checkout: Option<String>,
+    /// Time that the run took, in seconds; `None` in records of older labs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds_taken: Option<f64>,
     /// The machine it ran on.
     pub machine: Machine,
     /// Whether it was a `--quick` run, whose numbers are meaningless.
@@ -157,7 +161,7 @@ impl Record {
     /// Runs an experiment and returns its record. Fails if a whole run, or a run for the bars, did
     /// not judge every bar.
     pub fn make(experiment: &Experiment, task: &Task) -> Res<Self> {
-        let (date, checkout) = (machine::now(), machine::checkout());
+        let (date, checkout, began) = (machine::now(), machine::checkout(), Instant::now());
         let mut findings =
             (experiment.run)(task).map_err(|why| format!("{}: {why}", experiment.name))?;
         if let Some(binary) = &task.options.binary {
@@ -177,6 +181,7 @@ impl Record {
             date,
             commit: machine::BUILT_FROM.into(),
             checkout: Some(checkout),
+            seconds_taken: Some((began.elapsed().as_secs_f64() * 10.0).round() / 10.0),
             machine: Machine::here(),
             quick: task.options.quick,
             only: if let Part::Only(text) = &task.part { Some(text.clone()) } else { None },
@@ -272,6 +277,7 @@ pub fn example() -> Record {
         date: "2026-01-02 03:04 UTC".into(),
         commit: "abc123".into(),
         checkout: Some("abc123".into()),
+        seconds_taken: Some(61.5),
         machine: Machine {
             cpu: "a <chip>".into(),
             cores: 2,

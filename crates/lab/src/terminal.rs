@@ -9,8 +9,11 @@ impl fmt::Display for Record {
         writeln!(f, "\n{}: {}", self.experiment, self.question)?;
         writeln!(
             f,
-            "  {}, commit {}, configuration {}",
-            self.date, self.commit, self.configuration_hash
+            "  {}, commit {}, configuration {}{}",
+            self.date,
+            self.commit,
+            self.configuration_hash,
+            self.seconds_taken.map_or_else(String::new, |s| format!(", {s} s"))
         )?;
         writeln!(f, "  on {}", self.machine)?;
         writeln!(f, "  {}", self.machine.conditions())?;
@@ -56,6 +59,7 @@ mod tests {
         assert!(text.contains("3,652\n  commit abc123\n"), "under the table: {text}");
         for part in [
             "commit abc123",
+            ", 61.5 s",
             "SMT off",
             "scale 10",
             "published",

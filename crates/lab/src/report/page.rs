@@ -169,6 +169,7 @@ fn conditions(record: &Record) -> String {
         ("Conditions", record.machine.conditions()),
         ("Configuration", format!("hash {}", record.configuration_hash)),
     ];
+    lines.extend(record.seconds_taken.map(|seconds| ("Time of the run", format!("{seconds} s"))));
     lines.extend(
         record.findings.configuration.iter().map(|(name, value)| (name.as_str(), value.clone())),
     );
