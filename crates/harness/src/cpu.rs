@@ -6,12 +6,34 @@ use std::time::Duration;
 /// architecture.
 const TICK: Duration = Duration::from_millis(10);
 
+/// How often a sum is taken again because children have ended meanwhile.
+const TRIES: usize = 1_000;
+
 /// Returns user and system time of `pid`, of its live children, and of the children it has waited
-/// for; `None` without a Linux `/proc`.
+/// for; `None` without a Linux `/proc`, or if children keep ending.
 pub fn used(pid: u32) -> Option<Duration> {
-    let own = stat(pid)?;
-    let of_children = children(pid)?.into_iter().filter_map(stat).map(|child| child.own);
-    Some(TICK * (own.own + own.waited_for + of_children.sum::<u32>()))
+    let of_children =
+        || Some(children(pid)?.into_iter().filter_map(stat).map(|child| child.own).sum::<u32>());
+    let (waited_for, of_children) = settled(|| Some(stat(pid)?.waited_for), of_children)?;
+    Some(TICK * (stat(pid)?.own + waited_for + of_children))
+}
+
+/// Returns what a process shows for the children that it has waited for, and the sum over the
+/// others. A child that it waits for during the sum is missing there, so the sum is taken again.
+pub(crate) fn settled<W: PartialEq, S>(
+    waited_for: impl Fn() -> Option<W>,
+    mut sum: impl FnMut() -> Option<S>,
+) -> Option<(W, S)> {
+    let mut before = waited_for()?;
+    for _ in 0..TRIES {
+        let others = sum()?;
+        let after = waited_for()?;
+        if before == after {
+            return Some((after, others));
+        }
+        before = after;
+    }
+    None
 }
 
 /// Returns the children of `pid` that it has not waited for.
@@ -45,6 +67,34 @@ fn parse(line: &str) -> Option<Stat> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn children_that_end_during_the_sum_are_counted() {
+        // Three children of 5: the first two end while the third is added up.
+        let waited_for = Cell::new(0);
+        let counted = settled(
+            || Some(waited_for.get()),
+            || {
+                let missed = waited_for.replace(10) == 0;
+                Some(if missed { 0 } else { 5 })
+            },
+        );
+        assert_eq!(counted, Some((10, 5)));
+    }
+
+    #[test]
+    fn a_sum_that_never_settles_is_unknown() {
+        let waited_for = Cell::new(0);
+        let counted = settled(
+            || Some(waited_for.get()),
+            || {
+                waited_for.set(waited_for.get() + 1);
+                Some(0)
+            },
+        );
+        assert_eq!(counted, None);
+    }
 
     #[test]
     fn stat_lines_with_odd_names_are_parsed() {

@@ -1,13 +1,14 @@
 //! Disk reads of a server and its children, from Linux's `/proc`.
 
-use crate::cpu::children;
+use crate::cpu::{children, settled};
 
 /// Returns the bytes that `pid`, its live children and the children it has waited for read from a
 /// disk. Reads served by the page cache do not count. `None` if `/proc` does not report it, or not
-/// to us.
+/// to us, or if children keep ending.
 pub fn read(pid: u32) -> Option<u64> {
-    let of_children = children(pid)?.into_iter().filter_map(of);
-    Some(of(pid)? + of_children.sum::<u64>())
+    let of_children = || Some(children(pid)?.into_iter().filter_map(of).sum::<u64>());
+    let (own, of_children) = settled(|| of(pid), of_children)?;
+    Some(own + of_children)
 }
 
 /// Reads of one process and of the children it has waited for.
