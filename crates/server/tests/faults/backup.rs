@@ -134,6 +134,45 @@ fn restored_backup_contains_what_was_committed() {
     stop(reborn);
 }
 
+/// The update's log record has the old and the new row, together more than 1 MiB.
+#[test]
+fn update_of_a_long_row_survives_a_kill() {
+    const ROWS: i64 = 3;
+    let place = Place::new("backup-long-row");
+    let path = |name: &str| place.path().join(name);
+    let row = |id: i64| format!("repeat('{id}', 600000 + {id})");
+    let server = started(&place.data());
+    let mut session = client(&server);
+    session.query("create table t (id int primary key, body text)").unwrap();
+    session.query("create table other (id int primary key)").unwrap();
+    for id in 1..=ROWS {
+        session.query(&format!("insert into t values ({id}, repeat('x', 600000))")).unwrap();
+    }
+    session.query("checkpoint").unwrap();
+    // Checkpoints keep the log from the first change of this transaction on.
+    let mut open = client(&server);
+    open.query("begin; insert into other values (1)").unwrap();
+    for id in 1..=ROWS {
+        let sql = format!("begin; update t set body = {} where id = {id}; commit", row(id));
+        session.query(&sql).unwrap();
+    }
+    drop(server);
+    done(Command::new(binary()).arg("check").arg(place.data()));
+    done(&mut backup(&place.data(), &path("copy")));
+    done(Command::new(binary()).args(["restore", "--verify"]).arg(path("copy")));
+    done(&mut restore(&path("copy"), &path("restored")));
+    for data in [place.data(), path("restored")] {
+        let server = started(&data);
+        let mut session = client(&server);
+        for id in 1..=ROWS {
+            let sql = format!("select count(*) from t where id = {id} and body = {}", row(id));
+            assert_eq!(session.number(&sql).unwrap(), 1, "row {id} of {}", data.display());
+        }
+        assert_eq!(session.number("select count(*) from other").unwrap(), 0);
+        stop(server);
+    }
+}
+
 #[test]
 fn backup_and_restore_are_refused() {
     let place = Place::new("backup-refused");

@@ -217,8 +217,8 @@ impl WalReader {
         Ok(WalError::Corrupt { lsn: Lsn(at), reason })
     }
 
-    /// Returns the header of the record at `position` once the whole record is in the window.
-    /// Returns `None` if there is no valid record.
+    /// Returns the header of the record at `position` once the whole record is in the window, with
+    /// its padding: the next record starts behind that. Returns `None` if there is no valid record.
     fn verified(&mut self) -> io::Result<Option<Header>> {
         let start = self.position;
         if !self.need(HEADER)? {
@@ -228,7 +228,7 @@ impl WalReader {
         else {
             return Ok(None);
         };
-        if !self.need(header.len())? {
+        if !self.need((header.end() - start) as usize)? {
             return Ok(None);
         }
         let at = (start - self.window_at) as usize;

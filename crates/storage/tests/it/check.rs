@@ -21,9 +21,13 @@ pub fn scratch() -> Arc<dyn File> {
 }
 
 pub fn try_check(disk: &MemDisk) -> Result<Report, OpenError> {
+    try_check_with(disk, 64)
+}
+
+fn try_check_with(disk: &MemDisk, frames: u32) -> Result<Report, OpenError> {
     let mut options = CheckOptions::new(scratch());
     // So small that nodes are read a second time.
-    (options.frames, options.memory) = (64, 4000);
+    (options.frames, options.memory) = (frames, 4000);
     let mut checker = Checker::open(Arc::new(disk.clone()), Path::new("db"), options, &mut ())?;
     for partition in (0..checker.partitions()).map(PartitionId) {
         checker.structure(partition, &mut ())?;
@@ -57,7 +61,15 @@ pub fn check(disk: &MemDisk) -> Report {
 
 /// Checks that a directory is sound.
 pub fn assert_sound(disk: &MemDisk) -> Report {
-    let report = check(disk);
+    assert_sound_report(check(disk))
+}
+
+/// The same for a directory whose recovery may need this many frames.
+pub fn assert_sound_with(disk: &MemDisk, frames: u32) -> Report {
+    assert_sound_report(try_check_with(disk, frames).unwrap())
+}
+
+fn assert_sound_report(report: Report) -> Report {
     let told: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
     assert!(report.is_sound() && report.recovery.is_some(), "{told:#?}");
     report

@@ -13,6 +13,7 @@ mod engines;
 mod faults;
 mod full;
 mod long;
+mod long_rows;
 mod nonsense;
 mod row_number;
 mod tree_model;

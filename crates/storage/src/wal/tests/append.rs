@@ -9,7 +9,8 @@ use clearway_types::Lsn;
 use proptest::prelude::*;
 
 use super::{Record, open, payload, read, small};
-use crate::wal::{LOG_START, Wal, WalReader, record_size};
+use crate::wal::segment::STRIDE;
+use crate::wal::{LOG_START, Wal, WalConfig, WalReader, record_size};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
@@ -109,6 +110,31 @@ fn full_ring_is_written_without_a_request() {
     wal.shutdown();
     let (records, _) = read(&disk, Lsn(0)).unwrap();
     assert!(records.len() == 100 && records.iter().all(|(_, _, bytes)| *bytes == largest));
+}
+
+/// Invariant 3: a record may be longer than the reader's unit of I/O, and its length need not be a
+/// multiple of 8.
+#[test]
+fn records_around_the_read_unit_round_trip() {
+    let disk = MemDisk::new();
+    let config = WalConfig { dir: small().dir, segment_size: 4 << 20, ..WalConfig::default() };
+    let wal = Wal::open(Arc::new(disk.clone()), config, Lsn(0)).unwrap();
+    let mut model: Vec<Record> = Vec::new();
+    let mut start = LOG_START;
+    for len in (STRIDE - 34..STRIDE + 18).chain([2 * STRIDE + 3, wal.max_payload()]) {
+        let bytes = payload(len as u64, len);
+        let end = wal.append(&[&bytes]);
+        model.push((start, end, bytes));
+        start = end;
+    }
+    wal.shutdown();
+    let (records, end) = read(&disk, Lsn(0)).unwrap();
+    assert!(records == model, "{} records of {}", records.len(), model.len());
+    assert_eq!(end, start);
+    for (from, ..) in model.iter().rev().take(8) {
+        let (records, _) = read(&disk, *from).unwrap();
+        assert!(model.ends_with(&records), "from {from}");
+    }
 }
 
 /// An append to a closed log is dropped; nobody waits forever.
