@@ -168,7 +168,8 @@ pub enum Body {
     /// ends, and others should not wait for that. No reply.
     AwaitsClient,
     /// Starts keeping what changes replace, for a snapshot that is being opened; see
-    /// [`crate::Opening::generation`]. [`Reply::count`] is 1 on success, 0 if it cannot.
+    /// [`crate::Opening::generation`]. [`Reply::count`] is 1 on success, 0 if it cannot, even
+    /// because of an unreadable page. Only a cancellation fails it.
     KeepVersions(u64),
     /// Locks a table in order to change or drop it.
     LockTable {
@@ -212,7 +213,7 @@ pub enum Body {
     /// makes progress if it needs no more pages than the pool can hold.
     Resume(Vec<Pin>),
     /// The requested pages cannot be provided: the call fails with this error. The end of a
-    /// transaction, which cannot fail, is retried.
+    /// transaction, which cannot fail, is retried. [`Body::KeepVersions`] is refused.
     Unavailable(SqlError),
     /// An operation on raw rows, those of the catalog, with locks and undo like any other.
     Raw(RawOp),

@@ -28,6 +28,15 @@ fn state<T>(result: &SqlResult<T>) -> Option<SqlState> {
     result.as_ref().err().map(|error| error.state())
 }
 
+/// Evicts the page of the account.
+fn evict(bank: &Bank, worker: &mut Worker) {
+    for _ in 0..4 {
+        for id in (ACCOUNTS / 2..ACCOUNTS).step_by(100) {
+            assert_eq!(bank.balance(worker, id), Some(100));
+        }
+    }
+}
+
 /// The first session's rollback has to undo the third session's change first, and cannot.
 #[test]
 fn unreadable_page_strands_all_until_the_next_start() {
@@ -41,12 +50,7 @@ fn unreadable_page_strands_all_until_the_next_start() {
         let change = bank.adding_beside(worker, HOT, amount);
         assert!(worker.run(&change).is_ok(), "no wait");
     }
-    // Evicts the page of the account.
-    for _ in 0..4 {
-        for id in (ACCOUNTS / 2..ACCOUNTS).step_by(100) {
-            assert_eq!(bank.balance(&mut workers[3], id), Some(100));
-        }
-    }
+    evict(&bank, &mut workers[3]);
     let zone = FaultZone::under(Role::Pages, "pages", "/data/data/p0000.data").fault(
         Fault::FailedRead,
         When::After(0),
@@ -78,4 +82,38 @@ fn unreadable_page_strands_all_until_the_next_start() {
     assert_eq!(bank.total(&mut workers[0]), i64::from(ACCOUNTS) * 100 + 6);
     workers.into_iter().for_each(Worker::close);
     engine.shutdown().unwrap();
+}
+
+/// One sector is unreadable. A snapshot of any table needs the images of all uncommitted changes,
+/// one of which is on that sector's page.
+#[test]
+fn unreadable_page_fails_no_reader_of_other_tables() {
+    let disk = MemDisk::new();
+    let (engine, [mut writer, mut reader, ..]) = open(&disk);
+    let bank = Bank::create(&mut writer, ACCOUNTS, 100);
+    let other = Bank::create_without_key(&mut writer, "others", 10, 1);
+    writer.begin();
+    bank.add(&mut writer, HOT, 1).unwrap();
+    evict(&bank, &mut reader);
+    let zone = FaultZone::under(Role::Pages, "pages", "/data/data/p0000.data").fault(
+        Fault::UnreadableSector,
+        When::After(0),
+        1,
+    );
+    let plan = Arc::new(FaultPlan::new(1, Duration::ZERO, vec![zone]));
+    disk.set_faults(Some(plan.clone()));
+    let rollback = writer.plain(Statement::Rollback);
+    assert_eq!(state(&rollback), Some(SqlState::IO));
+    assert_eq!(plan.injected().len(), 1);
+    for level in [Isolation::ReadCommitted, Isolation::RepeatableRead] {
+        let options = TxnOptions { isolation: Some(level), ..TxnOptions::default() };
+        reader.plain(Statement::Begin(options)).unwrap();
+        assert_eq!(other.total(&mut reader), 10, "{level:?}");
+        reader.commit().unwrap();
+    }
+    let total = bank.totalling(&mut reader);
+    assert_eq!(state(&reader.run(&total)), Some(SqlState::IO), "it reads the page");
+    writer.close();
+    reader.close();
+    drop(engine);
 }

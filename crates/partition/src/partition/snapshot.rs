@@ -52,6 +52,10 @@ impl<T: Trees> Partition<T> {
                 Ok(true) => {}
                 Ok(false) => return refused,
                 Err(Blocked::MissingPage(_)) if *misses >= MISSES => return refused,
+                Err(Blocked::Failed(error)) => {
+                    tracing::debug!(partition = %self.id, txn = %id, %error, "no images");
+                    return refused;
+                }
                 Err(blocked) => {
                     *misses += 1;
                     return Err(blocked.into());

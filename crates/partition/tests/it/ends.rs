@@ -21,6 +21,18 @@ fn unreadable() -> SqlError {
     SqlError::new(SqlState::IO, "cannot read a page")
 }
 
+/// Rolls the transaction back while no page can be read.
+fn strand(d: &mut D, txn: TxnId) {
+    let end = d.send(txn, Body::Finish { commit: None });
+    for _ in 0..100 {
+        if d.suspended.pop().is_none() {
+            break;
+        }
+        d.send(txn, Body::Unavailable(unreadable()));
+    }
+    assert_eq!(state_of(&d.take(end).expect("a reply")), Some(SqlState::IO));
+}
+
 #[test]
 fn transaction_ends_are_retried_and_cannot_be_cancelled() {
     let mut d = paged(&numbers(60));
@@ -46,14 +58,7 @@ fn unreadable_pages_strand_an_undo_with_its_locks() {
     let t = d.txn();
     let all = Stmt::Add { find: Find::All { a_less: None }, column: 1, by: 100 };
     d.call(t, all.statement(&table())).unwrap();
-    let end = d.send(t, Body::Finish { commit: None });
-    for _ in 0..100 {
-        if d.suspended.pop().is_none() {
-            break;
-        }
-        d.send(t, Body::Unavailable(unreadable()));
-    }
-    assert_eq!(state_of(&d.take(end).expect("a reply")), Some(SqlState::IO));
+    strand(&mut d, t);
     let cannot = |answer: Answer| {
         let Err(Failure::Sql(e)) = answer else { panic!("{answer:?}") };
         let why = "a blocking transaction could not be rolled back: cannot read a page";
@@ -69,6 +74,56 @@ fn unreadable_pages_strand_an_undo_with_its_locks() {
     cannot(d.call(general, add(3).statement(&table())));
     abort(&mut d, general);
     assert!(d.nothing_pending());
+}
+
+/// The images of a change may need a page. A snapshot that cannot have them is refused, so that
+/// readers of all other rows continue under locks.
+#[test]
+fn snapshots_that_need_an_unreadable_page_are_refused() {
+    for is_stranded in [false, true] {
+        let mut d = paged(&numbers(60));
+        let (t, reader) = (d.txn(), d.txn());
+        let all = Stmt::Add { find: Find::All { a_less: None }, column: 1, by: 100 };
+        d.call(t, all.statement(&table())).unwrap();
+        if is_stranded {
+            strand(&mut d, t);
+        }
+        let opening = d.snapshots.begin();
+        let keep = Body::KeepVersions(opening.generation().expect("versions are not kept yet"));
+        let seq = d.send(reader, keep);
+        let (suspended, _) = d.suspended.pop().expect("an image misses a page");
+        assert_eq!(suspended, reader);
+        d.send(reader, Body::Unavailable(unreadable()));
+        assert_eq!(d.take(seq).expect("a reply").expect("no error").count, 0, "it is refused");
+        assert!(d.nothing_pending());
+    }
+}
+
+/// The same for an image that is corrupt.
+#[test]
+fn snapshots_that_need_a_corrupt_page_are_refused() {
+    let mut d = driver(&numbers(3));
+    let (t, reader) = (d.txn(), d.txn());
+    d.call(t, add(1).statement(&table())).unwrap();
+    d.partition.trees().corrupt.extend([ROWS, BY_A, BY_B]);
+    let opening = d.snapshots.begin();
+    let keep = Body::KeepVersions(opening.generation().expect("versions are not kept yet"));
+    assert_eq!(d.call(reader, keep).expect("no error").count, 0, "it is refused");
+}
+
+/// A cancellation is no reason to read under locks.
+#[test]
+fn cancelled_snapshots_fail() {
+    let mut d = paged(&numbers(60));
+    let (t, reader) = (d.txn(), d.txn());
+    let all = Stmt::Add { find: Find::All { a_less: None }, column: 1, by: 100 };
+    d.call(t, all.statement(&table())).unwrap();
+    let opening = d.snapshots.begin();
+    let keep = Body::KeepVersions(opening.generation().expect("versions are not kept yet"));
+    let seq = d.send(reader, keep);
+    let cancelled = SqlError::new(SqlState::QUERY_CANCELED, "canceling statement");
+    d.send(reader, Body::Cancel(cancelled));
+    assert_eq!(state_of(&d.take(seq).expect("a reply")), Some(SqlState::QUERY_CANCELED));
 }
 
 fn no_space() -> SqlError {

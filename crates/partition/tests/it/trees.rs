@@ -27,7 +27,7 @@ pub struct MemTrees {
     pub misses: RefCell<u64>,
     /// Transactions that have tried to change something and have not been ended.
     pub active: BTreeSet<TxnId>,
-    /// Trees with a corrupt page, which a drop or an undo finds.
+    /// Trees with a corrupt page, which a drop, an undo or an image finds.
     pub corrupt: BTreeSet<TreeId>,
 }
 
@@ -256,7 +256,10 @@ impl Trees for MemTrees {
         self.inner.aborted(log);
     }
     fn images(&self, log: &MemoryLog, each: &mut EachImage<'_>) -> Result<bool, Blocked> {
-        log.changed().rev().try_for_each(|(tree, key)| self.touch(tree, key))?;
+        for (tree, key) in log.changed().rev() {
+            self.check_readable(tree)?;
+            self.touch(tree, key)?;
+        }
         self.inner.images(log, each)
     }
     fn replaced(&self, log: &MemoryLog, tree: TreeId, key: &[u8]) -> Result<Replaced, Blocked> {
