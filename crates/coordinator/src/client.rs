@@ -192,6 +192,8 @@ impl Client {
         if self.core.txn().block != Block::Implicit {
             return Step::Done(Ok(Outcome::plain("")));
         }
+        // A cancel request that came too late for the last statement.
+        self.core.forget_cancel();
         let core = self.core.clone();
         self.poll_task(Box::pin(async move {
             let commit = commit && !core.txn().failed;

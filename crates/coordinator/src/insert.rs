@@ -132,6 +132,9 @@ impl Inserter<'_> {
         let most = core.engine().chunk_rows();
         let mut homes = Vec::with_capacity(rows.len().min(most));
         for at in (0..rows.len()).step_by(most) {
+            if at > 0 {
+                core.yield_turn().await?;
+            }
             let chunk = at..rows.len().min(at.saturating_add(most));
             homes.clear();
             for i in chunk.clone() {

@@ -85,10 +85,8 @@ pub(crate) async fn step(
         for outgoing in out.drain(..) {
             match outgoing {
                 Outgoing::Send(to, control) if control.is_answered() => {
-                    if matches!(control, Control::Block { .. } | Control::AwaitQuiet) {
-                        // A cancel request may have arrived between two calls.
-                        core.check_cancelled()?;
-                    }
+                    // A cancel request may have arrived between two calls. There is one at a time.
+                    core.check_cancelled()?;
                     let id = core.txn().protocol.id();
                     calls.push(core.send(to, id, control.into()));
                     asked.push(to);

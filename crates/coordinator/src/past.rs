@@ -13,10 +13,12 @@
 //! DDL and, while there are such trees, ends of transactions take the second. Nothing is taken
 //! under them. A crash leaves nothing.
 
+use crate::core::Core;
+use crate::outcome::stopped;
 use clearway_ir::{Catalog, TableDef};
 use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;
-use clearway_partition::Snapshots;
+use clearway_partition::{Body, Snapshots};
 use clearway_sync::atomic::{AtomicBool, Ordering};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, TreeId};
@@ -86,5 +88,26 @@ impl Past {
         let catalogs = self.catalogs.lock();
         let (_, then) = catalogs.iter().rfind(|(commit, _)| *commit <= at)?;
         then.table(&table.name).filter(|then| then.id == table.id).cloned()
+    }
+}
+
+/// Drops the trees that no snapshot sees any more, in a transaction of its own.
+pub(crate) async fn drop_unseen(core: &Core) {
+    let trees = core.engine().past().take(core.engine().snapshots());
+    if trees.is_empty() {
+        return;
+    }
+    let id = core.port.next_txn();
+    let bodies: [&dyn Fn() -> Body; 2] =
+        [&|| Body::DropTreesAtCommit(trees.clone()), &|| Body::Finish { commit: Some(Lsn(0)) }];
+    for body in bodies {
+        let calls: Vec<u32> =
+            core.engine().all().map(|partition| core.send(partition, id, body())).collect();
+        for call in calls {
+            if let Err(f) = core.end(call).await {
+                let error = stopped(f.into());
+                tracing::error!("trees without a table remain until the next start: {error}");
+            }
+        }
     }
 }

@@ -320,6 +320,7 @@ pub(crate) async fn pull(
     each: &mut impl AsyncFnMut(RowBatch) -> Result<(), Stop>,
 ) -> Result<(), Stop> {
     let id = enter(core, partition).await?;
+    core.check_cancelled()?;
     let fresh = is_fresh(&core.txn(), program) || canary::on(Bug::UnlockedKey);
     let batch =
         Batch { id: core.next_batch(), rows: core.engine().chunk_rows() as u32, bytes: u32::MAX };

@@ -29,6 +29,7 @@ use crate::exports::Exported;
 use crate::message::control;
 use crate::multi;
 use crate::outcome::{End, Outcome, Stop, stopped};
+use crate::past;
 use crate::protocol::{Coordination, FragmentRound, Outgoing};
 use crate::replay;
 use crate::shared_snapshots;
@@ -97,6 +98,16 @@ pub(crate) async fn round(
     for (partition, _) in &messages {
         enter(core, *partition).await?;
     }
+    // A cancel request may have arrived between two rounds, when there was no call to end.
+    core.check_cancelled()?;
+    send_all(core, messages).await
+}
+
+/// Sends messages to participants, then waits for all answers.
+async fn send_all(
+    core: &Core,
+    messages: Vec<(PartitionId, Body)>,
+) -> Result<Vec<clearway_partition::Reply>, Failure> {
     let id = core.txn().protocol.id();
     let calls =
         messages.into_iter().map(|(partition, body)| core.send(partition, id, body)).collect();
@@ -319,27 +330,6 @@ async fn announce_ddl(core: &Core) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Drops the trees that no snapshot sees any more, in a transaction of its own.
-async fn drop_past_trees(core: &Core) {
-    let trees = core.engine().past().take(core.engine().snapshots());
-    if trees.is_empty() {
-        return;
-    }
-    let id = core.port.next_txn();
-    let bodies: [&dyn Fn() -> Body; 2] =
-        [&|| Body::DropTreesAtCommit(trees.clone()), &|| Body::Finish { commit: Some(Lsn(0)) }];
-    for body in bodies {
-        let calls: Vec<u32> =
-            core.engine().all().map(|partition| core.send(partition, id, body())).collect();
-        for call in calls {
-            if let Err(f) = core.end(call).await {
-                let error = stopped(f.into());
-                tracing::error!("trees without a table remain until the next start: {error}");
-            }
-        }
-    }
-}
-
 /// Aborts: every participant undoes its part and releases its locks.
 pub(crate) async fn abort(core: &Core) -> SqlResult<()> {
     core.port.count_end(false);
@@ -420,7 +410,7 @@ pub(crate) async fn end(
     };
     core.keep_outgoing(out);
     // Its snapshot may have been the last that saw them.
-    drop_past_trees(core).await;
+    past::drop_unseen(core).await;
     drop(committing);
     (lsn, released.and(ended.map(drop).map_err(|f| stopped(f.into()))))
 }
@@ -524,7 +514,8 @@ pub(crate) async fn rollback_to(core: &Core, name: &str) -> Result<Outcome, Stop
         txn.savepoints.truncate(at + 1);
         (txn.savepoints[at].id, txn.protocol.participants().to_vec())
     };
-    everywhere(core, participants, |_| Body::RollbackTo(id)).await?;
+    // Without a check for a cancel request: the later savepoints are gone already.
+    send_all(core, participants.into_iter().map(|p| (p, Body::RollbackTo(id))).collect()).await?;
     let mut txn = core.txn();
     let at = find_savepoint(&txn, name)?;
     let (overlay, drops, changed, characteristics) = {

@@ -180,7 +180,8 @@ async fn acquire(core: &Core) -> Result<(), Stop> {
             txn.view = View::Newest;
         }
     }
-    Ok(())
+    // The first statement begins now. Its first message is sent without a check.
+    Ok(core.check_cancelled()?)
 }
 
 /// Gives up exclusive access because the transaction waits for its client or for a lock. It keeps

@@ -306,7 +306,7 @@ impl Bank {
     pub fn home(id: i32, partitions: u16) -> PartitionId {
         Route::Hash(vec![int(id)]).partition(&Env::default(), partitions).unwrap().unwrap()
     }
-    fn access(&self, worker: &mut Worker, path: Path) -> Access {
+    pub fn access(&self, worker: &mut Worker, path: Path) -> Access {
         Access {
             table: self.table(worker),
             path,

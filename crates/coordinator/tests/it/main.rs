@@ -2,6 +2,7 @@
 
 mod backup;
 mod bank;
+mod cancel;
 mod check;
 mod checks;
 mod common;
