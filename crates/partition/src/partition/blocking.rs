@@ -115,7 +115,8 @@ impl Blocking {
     }
 }
 
-/// Returns true if a message waits in line while another transaction has the partition.
+/// Returns true if a message waits in line while another transaction has the partition. The drop of
+/// trees, which no one uses any more, takes no lock: in line it could be cancelled.
 #[inline]
 pub(super) fn may_wait(body: &Body) -> bool {
     !matches!(
@@ -129,6 +130,7 @@ pub(super) fn may_wait(body: &Body) -> bool {
             | Body::Forget(_)
             | Body::Savepoint(_)
             | Body::Release(_)
+            | Body::DropTreesAtCommit(_)
             | Body::Settle
             | Body::HotRows(_)
             | Body::Report(_)

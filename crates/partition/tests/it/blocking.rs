@@ -3,9 +3,9 @@
 use crate::driver::{Driver, state_of};
 use crate::sql::{BY_A, BY_B, Find, ROWS, Stmt, as_expected, rows_of, table};
 use crate::trees::{MemTrees, Paging};
-use crate::units::{D, abort, add, driver, numbers, one, select, share};
+use crate::units::{D, abort, add, driver, make_trees, numbers, one, select, share};
 use clearway_partition::Body;
-use clearway_types::{Lsn, SqlError, SqlState, TxnId};
+use clearway_types::{Lsn, SqlError, SqlState, TreeId, TxnId};
 
 /// Requests the partition; returns whether it was granted.
 fn block(d: &mut D, txn: TxnId) -> bool {
@@ -246,5 +246,25 @@ fn unblocking_keeps_locks_on_used_tables() {
     d.send(idle, Body::Unblock);
     one(&mut d, &add(1)).expect("no table was used, so none is locked");
     abort(&mut d, idle);
+    assert!(d.nothing_pending() && d.partition.active() == 0);
+}
+
+/// Trees of a dropped table would stay until the next start if their drop waited in line and was
+/// cancelled there.
+#[test]
+fn drops_of_trees_do_not_wait_for_the_partition() {
+    let gone = TreeId(70);
+    let mut d = driver(&[(1, Some(1), 1)]);
+    make_trees(&mut d, &[gone]);
+    let (multi, drops) = (d.txn(), d.txn());
+    assert!(block(&mut d, multi));
+    d.call(multi, add(1).statement(&table())).unwrap();
+    let seq = d.send(drops, Body::DropTreesAtCommit(vec![gone]));
+    d.send(drops, Body::Cancel(SqlError::new(SqlState::QUERY_CANCELED, "canceling statement")));
+    d.take(seq).expect("no wait").expect("not cancelled");
+    commit(&mut d, drops);
+    assert!(!d.partition.trees().trees.contains_key(&gone));
+    commit(&mut d, multi);
+    assert_eq!(rows_of(&one(&mut d, &select(Find::Point(1))).unwrap()), [(1, Some(2), 1)]);
     assert!(d.nothing_pending() && d.partition.active() == 0);
 }
