@@ -80,6 +80,27 @@ fn statement_timeout_covers_the_whole_copy() {
     assert_eq!(c.column("select count(*) from t"), ["0"]);
 }
 
+/// Whether the statement is between two rounds of messages then, or waits for a lock that is held
+/// for ever.
+#[test]
+fn statement_timeout_ends_a_statement_wherever_it_is() {
+    const ROWS: i32 = 20_000;
+    let server = Fixture::new("statement-timeout-anywhere");
+    let (mut holder, mut waiter) = (server.connect(), server.connect());
+    holder.query("create table t (a int primary key, b int)");
+    holder.query("create table source (a int, b int)");
+    let fill = format!("insert into source select a, a from generate_series(1, {ROWS}) a");
+    holder.query(&fill);
+    holder.query(&format!("begin; insert into t values ({ROWS}, 0)"));
+    for milliseconds in 1..30 {
+        waiter.query(&format!("set statement_timeout = {milliseconds}"));
+        assert_eq!(waiter.column("insert into t select a, b from source"), ["57014"]);
+    }
+    waiter.query("reset statement_timeout");
+    holder.query("rollback");
+    assert_eq!(waiter.column("select count(*) from t"), ["0"]);
+}
+
 #[test]
 fn idle_transaction_timeout_ends_the_session() {
     let server = Fixture::new("idle-in-transaction");
