@@ -12,7 +12,7 @@ use crate::descend::{self, Path};
 use crate::error::{MAX_KEY, StorageError};
 use crate::mini::{Core, Mini, Need, Urgency};
 use crate::overflow;
-use crate::page::{CELL_HEAD, Cell, MAX_CELL, Node, SLOT};
+use crate::page::{CELL_HEAD, Cell, MAX_CELL, Node, REFERENCE, SLOT};
 use crate::record::{PageOp, Role, push_op, start_pages};
 use crate::split::{self, Incoming};
 use crate::txn::TxnLog;
@@ -442,7 +442,7 @@ fn put(
         CellValue::Root => (&[0; 4][..], true),
     };
     let long = !fits_inline(key, value.len());
-    let len = if long { overflow::REFERENCE } else { value.len() };
+    let len = if long { REFERENCE } else { value.len() };
     let incoming =
         Incoming { slot: place.slot, replaces: place.found, key, len, after: &place.after };
     let mut plan = split::plan(core, &place.path, place.leaf, incoming)?;

@@ -8,9 +8,10 @@
 //!    and a checkpoint sees the page as dirty before its record exists.
 //! 3. A record that does not fit its pages, because a page's content is invalid, is detected before
 //!    it is logged. The pages are restored, and the attempt fails with the page's name.
-//! 4. Space for the record, and for new pages, is available before the record is appended. Nothing
-//!    that is in the log can fail for lack of either. Space that rollbacks may need is left to them
-//!    (`spare`). The record that undoes the change fits in the log's buffer.
+//! 4. Space for the record, and for new pages, is available before the record is appended. This
+//!    also holds for a record that undoes a change. So nothing that is in the log can fail for lack
+//!    of either. Space that rollbacks are expected to need is left to them (`spare`, `wal::room`).
+//!    The record that undoes the change fits in the log's buffer.
 //! 5. Pages are taken from the free list before any are added to it, and none twice in one
 //!    mini-transaction.
 //!
@@ -45,7 +46,8 @@ pub(crate) enum Urgency {
     Refusable,
     /// Part of a decision that was already made: waits until there is space.
     Waits,
-    /// Undoes a change, in space that was reserved for it.
+    /// Undoes a change, in space that was reserved for it. If that does not suffice, it is refused
+    /// like others, and its rollback continues later.
     Reserved,
 }
 
@@ -107,13 +109,13 @@ impl Core {
     /// before changing anything.
     #[inline]
     pub(crate) fn admit(&self, payload_len: usize, need: Need) -> Result<(), MissingPage> {
-        let must = match need.urgency {
-            Urgency::Reserved => return Ok(()),
-            Urgency::Waits => true,
-            Urgency::Refusable => false,
-        };
         let bytes = record_size(payload_len) + need.undo;
-        if self.wal.has_room(bytes, must) { Ok(()) } else { Err(MissingPage::Log { bytes, must }) }
+        let must = need.urgency == Urgency::Waits;
+        let has_room = match need.urgency {
+            Urgency::Reserved => self.wal.has_room_for_undo(bytes),
+            Urgency::Waits | Urgency::Refusable => self.wal.has_room(bytes, must),
+        };
+        if has_room { Ok(()) } else { Err(MissingPage::Log { bytes, must }) }
     }
     pub(crate) fn publish_oldest(&self, lsn: u64) {
         // Release: pairs with the Acquire in `Node::checkpoint_locked`. This thread appends next. A

@@ -6,11 +6,8 @@
 use crate::attempt::Blocked;
 use crate::error::MAX_VALUE;
 use crate::mini::{Core, Mini};
-use crate::page::{self, Cell, KIND_OVERFLOW, OVERFLOW_ROOM};
+use crate::page::{self, Cell, KIND_OVERFLOW, OVERFLOW_ROOM, REFERENCE};
 use crate::record::{PageOp, push_op};
-
-/// Size of a reference to a chain, in bytes.
-pub(crate) const REFERENCE: usize = 8;
 
 pub(crate) fn reference(len: usize, first: u32) -> [u8; REFERENCE] {
     let mut out = [0; REFERENCE];

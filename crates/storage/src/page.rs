@@ -62,6 +62,8 @@ pub(crate) const SLOT: usize = 6;
 pub(crate) const ROOM: usize = PAGE_SIZE - SLOTS;
 /// The largest cell. At least four fit in a page, so a split always finds two halves that fit.
 pub(crate) const MAX_CELL: usize = ROOM / 4 - SLOT;
+/// Size of the reference to a long value in a cell, in bytes.
+pub(crate) const REFERENCE: usize = 8;
 /// Bytes of a long value in one overflow page.
 pub(crate) const OVERFLOW_ROOM: usize = PAGE_SIZE - HEADER;
 

@@ -9,7 +9,7 @@ use crate::addends::Addends;
 use crate::attempt::Blocked;
 use crate::change::{self, Added, Logging, Tree};
 use crate::descend::{self, Path};
-use crate::mini::Core;
+use crate::mini::{Core, Need, Urgency};
 use crate::overflow;
 use crate::page::Node;
 use crate::record::{Role, start_pages};
@@ -60,6 +60,7 @@ pub(crate) fn undo(
 ) -> Result<(), Blocked> {
     let Some(root) = root else {
         start_pages(buf, core.partition, &Role::Compensation { txn, next });
+        core.admit(buf.len(), Need::new(Urgency::Reserved))?;
         core.wal.append(&[buf]);
         return Ok(());
     };

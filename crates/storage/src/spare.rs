@@ -86,7 +86,10 @@ impl Spare {
     }
 }
 
-/// The pages that a transaction's undo may need.
+/// Bytes of log for a page that an undo frees.
+const FREED_PAGE: u64 = 9;
+
+/// The pages that a transaction's undo may need, and those that it may free.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct UndoPages {
     freed: u64,
@@ -94,9 +97,16 @@ pub(crate) struct UndoPages {
     at_once: u32,
     /// Pages that the current rollback has allocated again.
     back: u64,
+    /// Pages that the transaction has allocated and not yet freed.
+    allocated: u64,
 }
 
 impl UndoPages {
+    /// Returns the bytes of log that freeing the allocated pages needs.
+    pub(crate) fn log(&self) -> u64 {
+        self.allocated * FREED_PAGE
+    }
+
     /// Returns the number of pages.
     pub(crate) fn pages(&self) -> u64 {
         self.freed + u64::from(self.at_once)
@@ -106,11 +116,13 @@ impl UndoPages {
     pub(crate) fn change(&mut self, moved: Moved) {
         self.freed += u64::from(moved.freed.saturating_sub(moved.listed + moved.created));
         self.at_once = self.at_once.max(moved.freed);
+        self.allocated += u64::from(moved.listed + moved.created);
     }
 
     /// Records the pages that the undo of a change has moved.
     pub(crate) fn undo(&mut self, moved: Moved) {
         self.back += u64::from((moved.listed + moved.created).saturating_sub(moved.freed));
+        self.allocated = self.allocated.saturating_sub(u64::from(moved.freed));
     }
 
     /// Ends a rollback. Everything stays reserved until then, because a rollback may allocate more

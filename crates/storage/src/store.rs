@@ -166,18 +166,20 @@ impl Store {
         self.undo_reserved = reserved;
     }
 
-    /// Reserves the pages that the transaction's last change has freed for its undo.
-    fn reserve_undo_pages(&self, txn: &mut TxnLog, mode: TxnMode) {
-        let (moved, before) = (self.core.spare.take_moved(), txn.undo_pages.pages());
+    /// Reserves for its undo the pages that the transaction's last change has freed, and log.
+    /// `before` is the log that undoing the transaction needed before the change.
+    fn reserve_undo(&mut self, txn: &mut TxnLog, mode: TxnMode, before: u64) {
+        let (moved, pages) = (self.core.spare.take_moved(), txn.undo_pages.pages());
         if mode == TxnMode::Logged && moved != Moved::default() {
             txn.undo_pages.change(moved);
-            self.core.spare.reserve(before, txn.undo_pages.pages());
+            self.core.spare.reserve(pages, txn.undo_pages.pages());
         }
+        self.reserve_undo_log(before, txn.undo_log());
     }
 
     fn end(&mut self, txn: &TxnLog) {
         self.core.spare.reserve(txn.undo_pages.pages(), 0);
-        self.reserve_undo_log(txn.undo_cost, 0);
+        self.reserve_undo_log(txn.undo_log(), 0);
         let Some(i) = self.active.iter().position(|(id, _)| *id == txn.id) else { return };
         self.active.remove(i);
         if i == 0 {
@@ -285,11 +287,10 @@ impl Trees for Store {
         value: &[u8],
     ) -> Result<Inserted, Blocked> {
         let tree = self.tree(tree)?;
-        let before = txn.undo_cost;
+        let before = txn.undo_log();
         let by = self.by(txn, mode);
         let done = change::insert(&self.core, &mut self.buf, tree, key, value, by)?;
-        self.reserve_undo_log(before, txn.undo_cost);
-        self.reserve_undo_pages(txn, mode);
+        self.reserve_undo(txn, mode, before);
         Ok(if done.is_some() { Inserted::Ok } else { Inserted::Exists })
     }
     fn update(
@@ -301,11 +302,10 @@ impl Trees for Store {
         value: &[u8],
     ) -> Result<bool, Blocked> {
         let tree = self.tree(tree)?;
-        let before = txn.undo_cost;
+        let before = txn.undo_log();
         let by = self.by(txn, mode);
         let done = change::update(&self.core, &mut self.buf, tree, key, value, by)?;
-        self.reserve_undo_log(before, txn.undo_cost);
-        self.reserve_undo_pages(txn, mode);
+        self.reserve_undo(txn, mode, before);
         Ok(done.is_some())
     }
     fn increment(
@@ -317,11 +317,10 @@ impl Trees for Store {
         compute: &mut Compute<'_>,
     ) -> Result<Incremented, Blocked> {
         let tree = self.tree(tree)?;
-        let before = txn.undo_cost;
+        let before = txn.undo_log();
         let by = self.by(txn, mode);
         let added = change::increment(&self.core, &mut self.buf, tree, key, by, compute)?;
-        self.reserve_undo_log(before, txn.undo_cost);
-        self.reserve_undo_pages(txn, mode);
+        self.reserve_undo(txn, mode, before);
         Ok(match added {
             Added::Missing => Incremented::Missing,
             Added::Refused | Added::Beyond(_) => Incremented::Refused,
@@ -336,11 +335,10 @@ impl Trees for Store {
         key: &[u8],
     ) -> Result<bool, Blocked> {
         let Tree { id, root } = self.tree(tree)?;
-        let before = txn.undo_cost;
+        let before = txn.undo_log();
         let by = self.by(txn, mode);
         let done = change::delete(&self.core, &mut self.buf, Tree { id, root }, key, by)?;
-        self.reserve_undo_log(before, txn.undo_cost);
-        self.reserve_undo_pages(txn, mode);
+        self.reserve_undo(txn, mode, before);
         if mode == TxnMode::Logged {
             self.keep_rowid(id, key);
         }
@@ -433,10 +431,10 @@ impl Trees for Store {
             if let Some(addends) = undo.addends() {
                 undone(undo.tree, undo.key, &addends);
             }
+            let before = txn.undo_log();
             txn.undo_pages.undo(self.core.spare.take_moved());
-            let before = txn.undo_cost;
             txn.pop();
-            self.reserve_undo_log(before, txn.undo_cost);
+            self.reserve_undo_log(before, txn.undo_log());
         }
         let before = txn.undo_pages.pages();
         txn.undo_pages.rolled_back();

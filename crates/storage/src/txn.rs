@@ -39,8 +39,8 @@ pub struct TxnLog {
     spilled_head: Lsn,
     /// The start of its first undoable record, 0 before there is one.
     first: Lsn,
-    /// Bytes of log that undoing everything may need.
-    pub(crate) undo_cost: u64,
+    /// Bytes of log that undoing everything may need, except for [`UndoPages::log`].
+    undo_cost: u64,
     /// Pages that undoing everything may need.
     pub(crate) undo_pages: UndoPages,
     /// Receives the part of the log that was requested.
@@ -81,6 +81,10 @@ impl TxnLog {
     /// Returns the approximate memory used by the undo information, in bytes.
     pub fn size(&self) -> usize {
         self.stack.allocated()
+    }
+    /// Returns the bytes of log that undoing everything may need.
+    pub(crate) fn undo_log(&self) -> u64 {
+        self.undo_cost + self.undo_pages.log()
     }
     /// Returns the record to undo first, 0 if there is none.
     pub(crate) fn head(&self) -> Lsn {

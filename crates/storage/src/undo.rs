@@ -3,6 +3,7 @@
 use clearway_types::{Lsn, TreeId};
 
 use crate::addends::Addends;
+use crate::page::{CELL_HEAD, MAX_CELL, REFERENCE, SLOT};
 
 /// Bytes of an undoing record besides key and value: its header, its role, its page changes.
 const UNDO_RECORD: u64 = 96;
@@ -41,14 +42,23 @@ impl Undo<'_> {
         Undo { kind, tree, prefix, suffix, key, old: &[] }
     }
 
-    /// Returns an upper bound for the bytes of log of the record that undoes it. Pages that must be
-    /// split for it are not counted.
+    /// Returns the bytes of log that the record that undoes it is expected to need. Pages that it
+    /// frees are not counted (`spare` does that), nor is a split of a leaf that others have filled.
     pub(crate) fn cost(&self) -> u64 {
         let written =
             if self.kind == UndoKind::Add { self.prefix as usize } else { self.old.len() };
         let bytes = (self.key.len() + written) as u64;
+        // Keys that come back in another order split leaves in the middle. Such a split logs half a
+        // page, and happens after at most as many bytes of new cells.
+        let split = if self.kind == UndoKind::Delete { self.cell() as u64 } else { 0 };
         // A long value is spread over pages, each with its own header in the record.
-        (UNDO_RECORD + bytes + bytes / 128).next_multiple_of(8)
+        (UNDO_RECORD + bytes + bytes / 128 + split).next_multiple_of(8)
+    }
+
+    /// Returns the bytes in a leaf of the cell that undoing a deletion inserts.
+    fn cell(&self) -> usize {
+        let bytes = CELL_HEAD + self.key.len() + self.old.len();
+        SLOT + if bytes <= MAX_CELL { bytes } else { CELL_HEAD + self.key.len() + REFERENCE }
     }
 
     /// Returns the amounts added, if it was an addition.

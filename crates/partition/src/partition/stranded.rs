@@ -1,5 +1,5 @@
 //! Transactions that cannot be rolled back: the undo needs a page or a part of the log that is
-//! unreadable or invalid, or a new page on a full disk.
+//! unreadable or invalid, or space for a page or the log on a full disk.
 //!
 //! Invariants
 //! 1. A stranded transaction keeps its locks until it is rolled back, because no one may see its
@@ -10,7 +10,7 @@
 //!    (`speculation.rs`).
 //! 3. Its last call gets one reply, when it is first stranded.
 //! 4. A rollback that lacks space is retried when a transaction wants its locks, and when another
-//!    transaction ends, which may have freed pages. At most one attempt per transaction is in
+//!    transaction ends, which may have freed space. At most one attempt per transaction is in
 //!    progress.
 //!
 //! For (2) it is sufficient to reject the lines that name it: those that do when it is stranded,

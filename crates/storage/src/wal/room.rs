@@ -3,15 +3,16 @@
 //! A record reserved in the ring must be written, so space is requested first. The disk has space
 //! up to the end of the last existing segment, because segments have all their blocks from the
 //! start. Part of that space is a reserve for records that must be appended in any case (commits,
-//! undo, ends of transactions). Every undoable change also reserves the bytes that its undo will
-//! need. A change that may be refused asks first. It waits, without blocking a thread, until the
-//! segment maker has made space, or a checkpoint has freed segments, or both have failed. In the
-//! last case the log is *full*.
+//! undo, ends of transactions). Every undoable change also reserves the bytes that its undo is
+//! expected to need. A change or an undo asks first. If it may be refused, it waits, without
+//! blocking a thread, until the segment maker has made space, or a checkpoint has freed segments,
+//! or both have failed. In the last case the log is *full*.
 //!
 //! Invariants
 //! 1. A request is granted if there is space for it and its undo above the reserve and everything
 //!    reserved for undo. Concurrent requests may both be granted; the excess comes out of the
-//!    reserve, and there is one such record per thread.
+//!    reserve, and there is one such record per thread. An undo is granted what is left, except for
+//!    a quarter of the reserve, which commits and ends of transactions keep.
 //! 2. Every waiter gets an answer: space, or an error because the log is full, has failed, or is
 //!    closed. A record that must be appended (`must`: it may also use half of the reserve) is not
 //!    refused because the log is full.
@@ -188,6 +189,15 @@ impl Room {
 }
 
 impl Log {
+    /// Returns true if an undo's record of `bytes` bytes can be appended without waiting for the
+    /// disk. It may use what is reserved for undo, and most of the reserve.
+    #[inline]
+    pub(crate) fn has_room_for_undo(&self, bytes: u64) -> bool {
+        // A start that lacks space fails, so it may use all of it first.
+        let kept = if self.waits_for_space() { self.room.reserve / 4 } else { 0 };
+        self.ring.reserved_about() + bytes + kept <= self.segments.limit()
+    }
+
     fn has_room_on_disk(&self, bytes: u64, must: bool) -> bool {
         let kept = if must { self.room.reserve / 2 } else { self.room.reserve };
         // Relaxed: invariant 1 allows for concurrent changes.

@@ -12,6 +12,7 @@ mod directory;
 mod engines;
 mod faults;
 mod full;
+mod full_log;
 mod long;
 mod long_rows;
 mod nonsense;
