@@ -40,6 +40,9 @@ use crate::wal::{LOG_START, Wal, WalConfig, WalError, WalReader};
 
 /// Default number of partitions of a new directory.
 const DEFAULT_PARTITIONS: u16 = 16;
+/// Frames that an undo needs besides those of long values: its path in the tree, page 0, the head
+/// of the free list. At most half of the smallest pool.
+const UNDO_PATH: u64 = 8;
 
 /// What recovery did.
 #[derive(Clone, Debug, Default)]
@@ -155,15 +158,15 @@ impl Opening {
     }
 
     /// Refuses a buffer pool that cannot hold a row that must be restored. It was changed with a
-    /// larger pool. A smaller excess shows only in the undo itself, which then finds no frame.
+    /// larger pool. Without this check the undo would wait long for a frame.
     fn can_undo(&self, analysis: &Analysis) -> Result<(), OpenError> {
-        let needed = analysis.largest_undo() / PAGE_SIZE as u64;
+        let needed = analysis.long_pages();
         let frames = self.config.frames.max(16);
-        if needed <= u64::from(frames) {
+        if needed + UNDO_PATH <= u64::from(frames) {
             return Ok(());
         }
         Err(OpenError::Refused(format!(
-            "a row that takes {needed} pages must be restored, and buffer_pool has only {frames}: start with a larger buffer_pool"
+            "a change of {needed} pages must be undone, and buffer_pool has only {frames}: start with a larger buffer_pool"
         )))
     }
 

@@ -25,7 +25,7 @@ use clearway_types::{Lsn, PartitionId, TxnId};
 
 use crate::attempt::retry_blocking;
 use crate::error::StorageError;
-use crate::record::{self, Record, Role};
+use crate::record::{self, PageOp, Record, Role};
 use crate::store::Store;
 use crate::trees::Trees;
 use crate::wal::{BackReader, WalEntry, WalError, WalReader};
@@ -51,6 +51,8 @@ pub(crate) struct Loser {
     heads: Vec<(PartitionId, Lsn)>,
     /// The highest cost of an undo of one of its changes, in bytes.
     largest_undo: u64,
+    /// The most pages of long values that one of its changes has written and freed.
+    long_pages: u64,
 }
 
 /// What the log says about transactions.
@@ -80,6 +82,12 @@ impl Analysis {
         self.losers.values().map(|loser| loser.largest_undo).max().unwrap_or(0)
     }
 
+    /// Returns the most pages of long values that one undo changes: those that the change to undo
+    /// has written or freed.
+    pub(crate) fn long_pages(&self) -> u64 {
+        self.losers.values().map(|loser| loser.long_pages).max().unwrap_or(0)
+    }
+
     fn see(&mut self, entry: &WalEntry<'_>, partitions: u16) -> Result<(), StorageError> {
         match record::parse(entry.payload)
             .map_err(|_| StorageError::bad_record(entry.start, "it is malformed"))?
@@ -88,8 +96,14 @@ impl Analysis {
                 return Err(StorageError::bad_record(entry.start, "there is no such partition"));
             }
             Record::Pages { role: Role::Plain, .. } => {}
-            Record::Pages { partition, role: Role::Undoable { txn, undo, .. }, .. } => {
+            Record::Pages { partition, role: Role::Undoable { txn, undo, .. }, ops } => {
+                let long =
+                    |op: &PageOp<'_>| matches!(op, PageOp::Overflow { .. } | PageOp::Free { .. });
+                let pages = ops.filter(|op| op.as_ref().is_ok_and(|(_, op)| long(op))).count();
                 self.head(txn, partition, entry.start, undo.cost());
+                if let Some(loser) = self.losers.get_mut(&txn) {
+                    loser.long_pages = loser.long_pages.max(pages as u64);
+                }
             }
             Record::Pages { partition, role: Role::Compensation { txn, next }, .. } => {
                 self.head(txn, partition, next, 0)

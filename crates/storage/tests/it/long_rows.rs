@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::backup::{arc, continue_always, take_offline};
 use crate::check::assert_sound_with;
 use crate::common::{Model, Random, World, as_model, config};
-use clearway_storage::{NodeConfig, Trees, TxnLog, TxnMode, backup};
+use clearway_storage::{Inserted, NodeConfig, OpenErrorKind, Trees, TxnLog, TxnMode, backup};
 use clearway_testkit::MemDisk;
 use clearway_types::TreeId;
 
@@ -155,5 +155,68 @@ fn record_longer_than_the_read_unit_is_read_by_all() {
         assert_restores(&killed, Path::new("copy"), 0, &model);
         let mut world = World::open_with(&killed, settings(0)).unwrap();
         assert!(as_model(world.all(0, TREE, false)) == model, "{more}: other rows");
+    }
+}
+
+/// A start with a smaller pool than the change had is refused at once, or undoes the change. It
+/// never waits for frames that cannot become free.
+#[test]
+fn start_with_a_pool_slightly_too_small_is_refused() {
+    let (short, long, other) = (vec![1; 20], vec![2; 300_000], vec![3; 300_000]);
+    let changes = [
+        (None, Some(&long)),
+        (Some(&long), None),
+        (Some(&short), Some(&long)),
+        (Some(&long), Some(&short)),
+        (Some(&long), Some(&other)),
+    ];
+    for (old, new) in changes {
+        let disk = MemDisk::new();
+        let mut world = World::open_with(&disk, settings(0)).unwrap();
+        world.run(0, |s| s.create_tree(TREE)).unwrap();
+        // The tree has two levels, and the row has neighbours.
+        for i in 0..100u32 {
+            world.run(0, |s| s.insert_autocommit(TREE, &i.to_be_bytes(), &[5; 1000])).unwrap();
+        }
+        let key = &[&50u32.to_be_bytes()[..], b"long"].concat();
+        if let Some(old) = old {
+            world.run(0, |s| s.insert_autocommit(TREE, key, old)).unwrap();
+        }
+        let before = world.all(0, TREE, false);
+        let mut txn = TxnLog::new(world.node.alloc_txn_id());
+        let log = &mut txn;
+        match (old, new) {
+            (None, Some(new)) => {
+                let done = world.run(0, |s| s.insert(log, TxnMode::Logged, TREE, key, new));
+                assert_eq!(done.unwrap(), Inserted::Ok);
+            }
+            (_, Some(new)) => {
+                assert!(world.run(0, |s| s.update(log, TxnMode::Logged, TREE, key, new)).unwrap())
+            }
+            _ => assert!(world.run(0, |s| s.delete(log, TxnMode::Logged, TREE, key)).unwrap()),
+        }
+        let end = world.node.wal().appended();
+        world.node.wal().wait_durable(end).unwrap();
+        let killed = disk.kill();
+        drop(world);
+        // A value of 300,000 bytes has 37 pages.
+        let pages = 37 * [old, new].iter().filter(|v| v.is_some_and(|v| v.len() > 20)).count();
+        let mut least = None;
+        for frames in (pages as u32 - 1..pages as u32 + 11).step_by(2) {
+            let disk = killed.kill();
+            match World::open_with(&disk, NodeConfig { frames, ..settings(0) }) {
+                Ok(mut world) => {
+                    least.get_or_insert(frames);
+                    assert!(world.all(0, TREE, false) == before, "{frames} frames: other rows");
+                    world.node.shutdown();
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), OpenErrorKind::Refused, "{error}");
+                    assert!(error.to_string().contains("larger buffer_pool"), "{error}");
+                    assert_eq!(least, None, "{frames} frames: {error}");
+                }
+            }
+        }
+        assert!(least.is_some_and(|least| least > pages as u32), "{least:?} of {pages}");
     }
 }
