@@ -44,17 +44,17 @@ impl Gathering {
     }
 }
 
-/// Fetches all of `wants`, then posts [`Mail::Fetched`] to `worker`.
+/// Fetches all of `wants`, then posts [`Mail::Fetched`] to `worker`. The request is named by its
+/// partition, transaction and number.
 pub(crate) fn fetch(
     engine: &Arc<Engine>,
     worker: u16,
-    partition: PartitionId,
-    txn: TxnId,
+    (partition, txn, request): (PartitionId, TxnId, u64),
     wants: Vec<MissingPage>,
 ) {
     let of_reply = engine.clone();
     log_first(engine, wants, move |held| {
-        of_reply.mailbox(worker).post(Mail::Fetched { partition, txn, held })
+        of_reply.mailbox(worker).post(Mail::Fetched { partition, txn, request, held })
     });
 }
 
@@ -98,10 +98,10 @@ fn gather(engine: &Arc<Engine>, wants: Vec<MissingPage>, done: impl FnOnce(Held)
 }
 
 /// Returns the message that resumes a suspended transaction, or ends it with the error.
-pub(crate) fn wake_up(txn: TxnId, held: Held) -> Message {
+pub(crate) fn wake_up(txn: TxnId, request: u64, held: Held) -> Message {
     let body = match held {
         Ok(held) => Body::Resume(held),
-        Err(e) => Body::Unavailable(e),
+        Err(error) => Body::Unavailable { request, error },
     };
     control(txn, body)
 }

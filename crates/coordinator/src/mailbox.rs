@@ -33,7 +33,7 @@ pub(crate) enum Mail {
     Message { partition: PartitionId, message: Message },
     /// The pages that a suspended transaction waited for are resident, and pinned by `held` until
     /// it has run.
-    Fetched { partition: PartitionId, txn: TxnId, held: Held },
+    Fetched { partition: PartitionId, txn: TxnId, request: u64, held: Held },
     /// A partition has messages left after a full drain.
     Leftover(PartitionId),
     /// The log that a transaction needs has been read, or a partition should continue its remaining

@@ -311,8 +311,8 @@ impl PortInner {
             Out::Undone { to, txn } => {
                 self.engine.mailbox(to.worker).post(Mail::Undone { to, txn })
             }
-            Out::Fetch { partition, txn, wants } => {
-                fetch::fetch(&self.engine, self.worker, partition, txn, wants)
+            Out::Fetch { partition, txn, request, wants } => {
+                fetch::fetch(&self.engine, self.worker, (partition, txn, request), wants)
             }
             Out::ReadLog { partition, txn, read } => {
                 let (engine, worker) = (self.engine.clone(), self.worker);
@@ -414,7 +414,7 @@ impl PortInner {
             Mail::Stalled { to } => self.stall(to),
             Mail::Undone { to, txn } => self.undone(to, txn),
             Mail::Message { partition, message } => self.submit(partition, message),
-            Mail::Fetched { partition, txn, held } => {
+            Mail::Fetched { partition, txn, request, held } => {
                 match &held {
                     // Nothing was read: the statement needs new pages.
                     Err(e) if e.state() == SqlState::DISK_FULL => {
@@ -425,7 +425,7 @@ impl PortInner {
                     }
                     Ok(_) => {}
                 }
-                self.submit(partition, fetch::wake_up(txn, held));
+                self.submit(partition, fetch::wake_up(txn, request, held));
             }
             Mail::Leftover(partition) => {
                 let mut outbox = self.outbox.take();

@@ -214,7 +214,12 @@ pub enum Body {
     Resume(Vec<Pin>),
     /// The requested pages cannot be provided: the call fails with this error. The end of a
     /// transaction, which cannot fail, is retried. [`Body::KeepVersions`] is refused.
-    Unavailable(SqlError),
+    Unavailable {
+        /// The number of the request: [`Out::Fetch::request`].
+        request: u64,
+        /// The reason.
+        error: SqlError,
+    },
     /// An operation on raw rows, those of the catalog, with locks and undo like any other.
     Raw(RawOp),
     /// Requests the rows that are hot now, even if the partition is blocked; see [`Out::HotRows`].
@@ -370,6 +375,8 @@ pub enum Out {
         partition: PartitionId,
         /// The suspended transaction.
         txn: TxnId,
+        /// The number of this request. An answer to an earlier one cannot fail the transaction.
+        request: u64,
         /// The pages that it needs in the pool at once.
         wants: Vec<MissingPage>,
     },

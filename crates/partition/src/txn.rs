@@ -105,6 +105,9 @@ pub(crate) enum Waiting {
     Lock(u64),
     /// [`crate::Body::Resume`], or its turn.
     Resume,
+    /// [`crate::Body::Resume`], or [`crate::Body::Unavailable`] for this request of pages. The
+    /// partition numbers its requests and lock waits together.
+    Pages(u64),
 }
 
 /// A statement of a general transaction.

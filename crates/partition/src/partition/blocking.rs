@@ -124,7 +124,7 @@ pub(super) fn may_wait(body: &Body) -> bool {
         Body::Finish { .. }
             | Body::Cancel(_)
             | Body::GiveUp { .. }
-            | Body::Unavailable(_)
+            | Body::Unavailable { .. }
             | Body::Unblock
             | Body::AwaitsClient
             | Body::Forget(_)

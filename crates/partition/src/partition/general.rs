@@ -278,7 +278,7 @@ fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlErr
         | Body::Finish { .. }
         | Body::Cancel(_)
         | Body::GiveUp { .. }
-        | Body::Unavailable(_)
+        | Body::Unavailable { .. }
         | Body::Resume(_)
         | Body::HotRows(_)
         | Body::Report(_)

@@ -32,11 +32,18 @@ impl<T: Trees> Partition<T> {
         }
     }
 
-    /// Handles pages that the transaction's task needs but that cannot be provided.
-    pub(super) fn unavailable(&mut self, id: TxnId, error: SqlError, out: &mut Outbox) {
+    /// Handles pages that the transaction's task needs but that cannot be provided. Ignores a
+    /// request that the task no longer waits for: it was cancelled, or resumed by another.
+    pub(super) fn unavailable(
+        &mut self,
+        id: TxnId,
+        request: u64,
+        error: SqlError,
+        out: &mut Outbox,
+    ) {
         let Some(mut txn) = self.txns.remove(&id) else { return };
         let after = match txn.task.take() {
-            Some(mut task) if task.waiting == Waiting::Resume => {
+            Some(mut task) if task.waiting == Waiting::Pages(request) => {
                 task.waiting = Waiting::No;
                 if let Job::KeepVersions { .. } = task.job {
                     // Refused: only those who need the page may fail.

@@ -234,7 +234,7 @@ impl<T: Trees> Partition<T> {
                     self.cancel(txn, error, out);
                 }
             }
-            Body::Unavailable(error) => self.unavailable(txn, error, out),
+            Body::Unavailable { request, error } => self.unavailable(txn, request, error, out),
             Body::Finish { commit } => {
                 self.stranded.retry_for_space();
                 self.finish(txn, origin, commit, out);
@@ -261,7 +261,7 @@ impl<T: Trees> Partition<T> {
     }
 
     fn resume(&mut self, id: TxnId, out: &mut Outbox) {
-        if self.waiting(id) == Waiting::Resume {
+        if let Waiting::Resume | Waiting::Pages(_) = self.waiting(id) {
             self.run(id, out);
         }
     }
@@ -401,9 +401,10 @@ impl<T: Trees> Partition<T> {
         }
         match stop {
             Stop::MissingPage(wants) => {
-                task.waiting = Waiting::Resume;
+                let request = self.next_wait();
+                task.waiting = Waiting::Pages(request);
                 let wants = task.recall(wants, txn.log.mark());
-                out.push(Out::Fetch { partition, txn: id, wants });
+                out.push(Out::Fetch { partition, txn: id, request, wants });
             }
             Stop::Log(read) => {
                 task.waiting = Waiting::Resume;

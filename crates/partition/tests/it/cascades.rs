@@ -149,7 +149,7 @@ fn fail_end(d: &mut D, txn: TxnId) -> Answer {
     let seq = d.send(txn, Body::Finish { commit: None });
     while let Some((suspended, _)) = d.suspended.pop() {
         assert_eq!(suspended, txn, "the undo is part of the end that requires it");
-        d.send(txn, Body::Unavailable(unreadable()));
+        d.fail_request(txn, unreadable());
     }
     d.take(seq).expect("a reply")
 }
@@ -204,7 +204,7 @@ fn stranded_rollback_with_successors_is_retried() {
         let seq = d.send(txn, Body::Finish { commit: None });
         while let Some((suspended, _)) = d.suspended.pop() {
             let full = SqlError::new(SqlState::DISK_FULL, "no space for a new page");
-            d.send(suspended, Body::Unavailable(full));
+            d.fail_request(suspended, full);
         }
         assert_eq!(state_of(&d.take(seq).expect("a reply")), Some(SqlState::DISK_FULL));
     }

@@ -75,6 +75,8 @@ pub struct Driver<T: Paged> {
     /// The commit that the newest reply depends on.
     pub depends_on: Lsn,
     pub suspended: Vec<(TxnId, Vec<MissingPage>)>,
+    /// The newest request of pages of each transaction.
+    requests: BTreeMap<TxnId, u64>,
     /// The lines in which transactions wait for locks, and the transactions that block these lines.
     in_line: BTreeMap<TxnId, u64>,
     lines: BTreeMap<u64, Vec<TxnId>>,
@@ -117,6 +119,7 @@ impl<T: Paged> Driver<T> {
             answers: Vec::new(),
             depends_on: Lsn(0),
             suspended: Vec::new(),
+            requests: BTreeMap::new(),
             in_line: BTreeMap::new(),
             lines: BTreeMap::new(),
             reports: 0,
@@ -172,7 +175,7 @@ impl<T: Paged> Driver<T> {
             body,
             Body::Cancel(_)
                 | Body::GiveUp { .. }
-                | Body::Unavailable(_)
+                | Body::Unavailable { .. }
                 | Body::Resume(_)
                 | Body::Unblock
                 | Body::AwaitsClient
@@ -194,8 +197,9 @@ impl<T: Paged> Driver<T> {
                     assert!(self.owed.remove(&to.seq), "one reply a message");
                     self.answers.push((to.seq, reply));
                 }
-                Out::Fetch { txn, wants, .. } => {
+                Out::Fetch { txn, request, wants, .. } => {
                     assert!(!wants.is_empty());
+                    self.requests.insert(txn, request);
                     self.suspensions += 1;
                     self.suspended.push((txn, wants));
                 }
@@ -287,6 +291,17 @@ impl<T: Paged> Driver<T> {
     /// Opens a snapshot for which images are kept.
     pub fn open(&mut self, opening: Opening) -> Snapshot {
         opening.open(|| self.partition.trees().appended(&self.pages))
+    }
+
+    /// Returns the number of the transaction's newest request of pages.
+    pub fn request(&self, txn: TxnId) -> u64 {
+        self.requests[&txn]
+    }
+
+    /// Fails that request.
+    pub fn fail_request(&mut self, txn: TxnId, error: SqlError) {
+        let request = self.request(txn);
+        self.send(txn, Body::Unavailable { request, error });
     }
 
     /// Resumes a suspended transaction with the pages that it missed.

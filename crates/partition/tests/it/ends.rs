@@ -28,7 +28,7 @@ fn strand(d: &mut D, txn: TxnId) {
         if d.suspended.pop().is_none() {
             break;
         }
-        d.send(txn, Body::Unavailable(unreadable()));
+        d.fail_request(txn, unreadable());
     }
     assert_eq!(state_of(&d.take(end).expect("a reply")), Some(SqlState::IO));
 }
@@ -43,12 +43,34 @@ fn transaction_ends_are_retried_and_cannot_be_cancelled() {
     for error in [unreadable(), unreadable()] {
         assert_eq!(d.suspended.len(), 1, "the undo misses a page");
         d.suspended.clear();
-        d.send(t, Body::Unavailable(error));
+        d.fail_request(t, error);
     }
     d.send(t, Body::Cancel(SqlError::new(SqlState::CONNECTION_FAILURE, "the client has gone")));
     d.settle();
     d.take(end).expect("a reply").expect("undone");
     assert_eq!(rows_of(&one(&mut d, &select(Find::Point(3))).unwrap()), [(3, Some(3), 1003)]);
+    assert!(d.nothing_pending() && d.partition.active() == 0);
+}
+
+/// The pages of a cancelled call may turn out to be unreadable while a later call waits for others.
+#[test]
+fn late_read_errors_fail_no_later_call() {
+    let mut d = paged(&numbers(60));
+    let t = d.txn();
+    let all = Stmt::Add { find: Find::All { a_less: None }, column: 1, by: 100 };
+    let first = d.send(t, all.statement(&table()));
+    assert_eq!(d.take(first), None, "it misses a page");
+    let late = d.request(t);
+    d.suspended.clear();
+    d.send(t, Body::Cancel(SqlError::new(SqlState::QUERY_CANCELED, "canceling statement")));
+    d.settle();
+    assert_eq!(state_of(&d.take(first).expect("a reply")), Some(SqlState::QUERY_CANCELED));
+    let second = d.send(t, all.statement(&table()));
+    assert_eq!(d.take(second), None, "it misses a page");
+    d.send(t, Body::Unavailable { request: late, error: unreadable() });
+    d.settle();
+    d.take(second).expect("a reply").expect("all pages of this call are readable");
+    abort(&mut d, t);
     assert!(d.nothing_pending() && d.partition.active() == 0);
 }
 
@@ -93,7 +115,7 @@ fn snapshots_that_need_an_unreadable_page_are_refused() {
         let seq = d.send(reader, keep);
         let (suspended, _) = d.suspended.pop().expect("an image misses a page");
         assert_eq!(suspended, reader);
-        d.send(reader, Body::Unavailable(unreadable()));
+        d.fail_request(reader, unreadable());
         assert_eq!(d.take(seq).expect("a reply").expect("no error").count, 0, "it is refused");
         assert!(d.nothing_pending());
     }
@@ -135,7 +157,7 @@ fn fail_for_space(d: &mut D, txn: TxnId) {
     let mut attempts = 0;
     while let Some((suspended, _)) = d.suspended.pop() {
         assert_eq!(suspended, txn);
-        d.send(txn, Body::Unavailable(no_space()));
+        d.fail_request(txn, no_space());
         attempts += 1;
         assert!(attempts < 100, "the retries do not end");
     }
