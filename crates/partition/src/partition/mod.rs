@@ -203,7 +203,9 @@ impl<T: Trees> Partition<T> {
         if blocking::may_wait(&message.body) {
             PARTITION.request();
             if self.blocking.stops(&message) {
-                if self.is_undone(message.txn) {
+                // The task of one that ends continues by its resumption, and no other will come.
+                let is_resumption = matches!(message.body, Body::Resume(_));
+                if self.is_undone(message.txn) && !is_resumption {
                     return self.reply(message.origin, Err(Failure::Undone), out);
                 }
                 return self.wait_in_line(message, out);

@@ -6,11 +6,12 @@ use crate::snapshots::{close, open, read_in};
 use crate::sql::{Find, ROWS, Row, Stmt, plain_table, rows_of};
 use crate::trees::{MemTrees, Paging};
 use crate::units::{D, abort, make_trees, select};
+use clearway_buffer::MissingPage;
 use clearway_env::{Entropy, SeededEntropy};
 use clearway_ir::TableDef;
 use clearway_ir::program::Env;
 use clearway_partition::{Batch, Body, COMMITTED, Limits, Partition};
-use clearway_types::{SqlError, SqlState, TxnId};
+use clearway_types::{PageId, PartitionId, SqlError, SqlState, TxnId};
 use std::sync::Arc;
 
 pub const CASCADED: Option<SqlState> = Some(SqlState::SERIALIZATION_FAILURE);
@@ -176,6 +177,29 @@ fn rollbacks_first_undo_transactions_behind() {
         held.into_iter().for_each(|held| close(&mut d, held));
         assert!(d.nothing_pending() && d.partition.active() == 0);
     }
+}
+
+/// Its end needs the page that it has requested, also if another transaction has the partition when
+/// the page arrives.
+#[test]
+fn resumptions_of_cascaded_transactions_are_kept() {
+    let mut d = driver(Some(Paging { pages: 8, frames: 2 }));
+    let [first, second] = chain(&mut d, [1, 10]);
+    let page = |n: u32| MissingPage::Page(PageId::new(PartitionId(0), 99_000 + n));
+    d.partition.trees().pin(&[page(0), page(1)]);
+    d.partition.trees().unpin();
+    let ends = [first, second].map(|txn| d.send(txn, Body::Finish { commit: None }));
+    assert_eq!(d.suspended.len(), 2);
+    d.resume(0);
+    assert!(d.take(ends[0]).expect("the page is there").is_ok());
+    let next = d.txn();
+    let block = d.send(next, Body::Block { one_round: false });
+    assert_eq!(d.take(block).expect("a reply").expect("no error").count, 1);
+    d.settle();
+    abort(&mut d, next);
+    d.settle();
+    assert!(d.take(ends[1]).expect("its end is answered").is_ok());
+    assert!(d.nothing_pending() && d.partition.active() == 0);
 }
 
 /// Invariant 1: 22003 depends on a value that may be undone.

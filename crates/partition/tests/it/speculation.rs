@@ -455,6 +455,27 @@ fn an_abort_waits_for_the_pages_of_those_behind() {
     assert!(is_idle(&mut d));
 }
 
+/// Its end needs the page that it has requested, also if another transaction has the partition when
+/// the page arrives.
+#[test]
+fn resumptions_of_undone_transactions_are_kept() {
+    let mut d = paged(Speculative);
+    let first = paged_first(&mut d);
+    let second = plain_finished(&mut d, &add(1));
+    evict(&mut d);
+    let end = d.send(first, Body::Finish { commit: None });
+    let undone = d.send(second, Body::Finish { commit: None });
+    assert_eq!(d.suspended.len(), 2);
+    d.resume(0);
+    assert!(d.take(end).expect("its page is there").is_ok());
+    let next = granted(&mut d);
+    d.settle();
+    abort(&mut d, next);
+    d.settle();
+    assert!(d.take(undone).expect("its end is answered").is_ok());
+    assert!(is_idle(&mut d));
+}
+
 /// Those behind stay under the lock of the first one, which reads must not pass.
 #[test]
 fn members_that_cannot_be_undone_at_once_are_detached() {
