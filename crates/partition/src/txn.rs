@@ -192,11 +192,13 @@ impl Job {
         matches!(self, Self::Undo { .. } | Self::Finish { .. })
     }
 
-    /// Records the cancellation of a one-shot that is being undone and would run again.
-    pub(crate) fn cancel_retry(&mut self, error: SqlError) {
+    /// Records the cancellation of a call that would go on after its undo: a one-shot that would
+    /// run again, or a statement whose failure would wait for the transactions that it is behind.
+    pub(crate) fn cancel_after_undo(&mut self, error: SqlError) {
         let Self::Undo { then, .. } = self else { return };
         match then {
             Then::Speculated { cancelled, .. } => *cancelled = Some(error),
+            Then::Settle(_) => *then = Then::Fail(Failure::Sql(error)),
             Then::Discarded(Some(_)) => *then = Then::End(Failure::Sql(error)),
             _ => {}
         }

@@ -254,7 +254,8 @@ impl<T: Trees> Partition<T> {
 
     /// Removes the transaction's call from the line and replies with the error. Returns false if
     /// there was none, or only a resumption that is no longer needed: its task is cancelled like
-    /// any other. The resumption of a task that must continue stays, because no other will come.
+    /// any other. The resumption of a task that must continue stays, because no other will come; it
+    /// notes that it is cancelled.
     pub(super) fn leave_line(&mut self, id: TxnId, error: &SqlError, out: &mut Outbox) -> bool {
         if let Some((wait, message)) = self.blocking.quiet.take(id) {
             self.release_behind_quiet();
@@ -270,7 +271,7 @@ impl<T: Trees> Partition<T> {
             return false;
         };
         if call.is_none() && self.must_continue(id) {
-            return true;
+            return false;
         }
         let Some((wait, message)) = self.blocking.line.remove(at) else { return false };
         self.report_given_up(id, wait, out);

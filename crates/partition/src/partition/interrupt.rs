@@ -17,7 +17,7 @@ impl<T: Trees> Partition<T> {
         let after = match txn.task.take() {
             None => After::Keep,
             Some(mut task) if task.job.must_continue() => {
-                task.job.cancel_retry(error);
+                task.job.cancel_after_undo(error);
                 txn.task = Some(task);
                 After::Keep
             }

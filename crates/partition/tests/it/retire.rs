@@ -202,6 +202,34 @@ fn resumptions_of_cascaded_transactions_are_kept() {
     assert!(d.nothing_pending() && d.partition.active() == 0);
 }
 
+/// A cancellation ends it at each turn: while it runs, is undone, and waits with its error.
+#[test]
+fn failed_statements_behind_others_can_be_cancelled_anywhere() {
+    for turns in 0.. {
+        // Every access misses a page.
+        let mut d = driver(Some(Paging { pages: 8, frames: 0 }));
+        let [first, second] = chain(&mut d, [1, 10]);
+        let rows = [4, 5, 2].map(|id| (id, Some(100), id)).to_vec();
+        let insert = Stmt::Insert { rows, ignore: false };
+        let fails = d.send(second, insert.statement(&table()));
+        (0..turns).for_each(|_| d.resume(0));
+        let is_undone = d.suspended.is_empty();
+        let cancelled = SqlError::new(SqlState::QUERY_CANCELED, "canceling statement");
+        d.send(second, Body::Cancel(cancelled));
+        d.settle();
+        let answer = d.take(fails).unwrap_or_else(|| panic!("no reply after {turns} turns"));
+        assert_eq!(state_of(&answer), Some(SqlState::QUERY_CANCELED));
+        commit(&mut d, first);
+        commit(&mut d, second);
+        assert_eq!(a(&mut d, 1), Some(111));
+        assert!(d.nothing_pending() && d.partition.active() == 0);
+        if is_undone {
+            assert!(turns > 3, "the statement has changed something, and its undo misses pages");
+            break;
+        }
+    }
+}
+
 /// Invariant 1: 22003 depends on a value that may be undone.
 #[test]
 fn errors_wait_for_transactions_ahead() {
