@@ -206,6 +206,10 @@ impl<T: Trees> Partition<T> {
         if undone.is_ok() {
             self.end_log(id, &mut txn);
             self.locks.release(id);
+            if txn.task.is_none() && self.stranded.forget(id) {
+                // Its session was told when it was stranded, and does not end it again.
+                return Ok(());
+            }
         }
         self.txns.insert(id, txn);
         Ok(undone?)

@@ -217,3 +217,15 @@ fn stranded_rollback_with_successors_is_retried() {
     assert_eq!(a(&mut d, 1), Some(100));
     assert!(d.nothing_pending() && d.partition.active() == 0);
 }
+
+/// A stranded transaction has been answered. If the end of the one ahead undoes it, nothing of it
+/// remains.
+#[test]
+fn stranded_successors_that_are_undone_are_gone() {
+    let mut d = driver(Some(Paging { pages: 8, frames: 0 }));
+    let [first, second] = chain(&mut d, [1, 10]);
+    assert_eq!(state_of(&fail_end(&mut d, second)), Some(SqlState::IO));
+    abort(&mut d, first);
+    assert_eq!(a(&mut d, 1), Some(100));
+    assert!(d.nothing_pending() && d.partition.active() == 0);
+}
