@@ -1,16 +1,16 @@
 //! Transactions that cannot be rolled back: the undo needs a page or a part of the log that is
-//! unreadable or invalid, or space for a page or the log on a full disk.
+//! unreadable or invalid, or space for a page or the log on a full disk, or a frame of the pool.
 //!
 //! Invariants
 //! 1. A stranded transaction keeps its locks until it is rolled back, because no one may see its
-//!    changes. If it lacks space, this process retries; otherwise the next start undoes it, or
-//!    reports which page prevents that.
+//!    changes. If it lacks space or frames, this process retries; otherwise the next start undoes
+//!    it, or reports which page prevents that.
 //! 2. No transaction waits for it indefinitely: those that wait when it is stranded, and those that
 //!    would have to wait later, fail with an error that explains why. So do one-shots behind it
 //!    (`speculation.rs`).
 //! 3. Its last call gets one reply, when it is first stranded.
-//! 4. A rollback that lacks space is retried when a transaction wants its locks, and when another
-//!    transaction ends, which may have freed space. At most one attempt per transaction is in
+//! 4. Such a rollback is retried when a transaction wants its locks, and when another transaction
+//!    ends, which may have freed what it lacks. At most one attempt per transaction is in
 //!    progress.
 //!
 //! For (2) it is sufficient to reject the lines that name it: those that do when it is stranded,
@@ -66,14 +66,16 @@ fn is_last(job: &Job) -> bool {
     )
 }
 
-fn lacks_space(failure: &Failure) -> bool {
-    matches!(failure, Failure::Sql(cause) if cause.state() == SqlState::DISK_FULL)
+/// Returns true if a later attempt may find what this one lacked: space on the disk, or frames.
+fn lacks_room(failure: &Failure) -> bool {
+    let Failure::Sql(cause) = failure else { return false };
+    [SqlState::DISK_FULL, SqlState::OUT_OF_MEMORY].contains(&cause.state())
 }
 
 fn in_the_way(failure: &Failure) -> SqlError {
-    let hint = if lacks_space(failure) {
-        "Its changes stay locked until there is space on the disk to roll it back. \
-         All other rows are unaffected."
+    let hint = if lacks_room(failure) {
+        "Its changes stay locked until there is space on the disk, and in the pool, to roll it \
+         back. All other rows are unaffected."
     } else {
         "Its changes stay locked until the next start, which rolls it back. \
          All other rows are unaffected."
@@ -135,7 +137,7 @@ impl<T: Trees> Partition<T> {
     /// Handles the end or undo of a transaction that has failed. If it was the transaction's last
     /// job, its locks stay, and the transactions that wait for them will get an error.
     pub(super) fn strand(&mut self, id: TxnId, task: &Task, failure: Failure, out: &mut Outbox) {
-        let retry = if lacks_space(&failure) { Retry::Idle } else { Retry::Never };
+        let retry = if lacks_room(&failure) { Retry::Idle } else { Retry::Never };
         if let Some(entry) = self.stranded.txns.iter_mut().find(|entry| entry.txn == id) {
             tracing::debug!(
                 partition = %self.id, txn = %id, ?failure,

@@ -148,16 +148,12 @@ fn cancelled_snapshots_fail() {
     assert_eq!(state_of(&d.take(seq).expect("a reply")), Some(SqlState::QUERY_CANCELED));
 }
 
-fn no_space() -> SqlError {
-    SqlError::new(SqlState::DISK_FULL, "no space for a new page")
-}
-
-/// Fails every attempt of the undo until it is given up.
-fn fail_for_space(d: &mut D, txn: TxnId) {
+/// Fails every attempt of the undo with this error until it is given up.
+fn fail_undo(d: &mut D, txn: TxnId, why: SqlState) {
     let mut attempts = 0;
     while let Some((suspended, _)) = d.suspended.pop() {
         assert_eq!(suspended, txn);
-        d.fail_request(txn, no_space());
+        d.fail_request(txn, SqlError::new(why, "no space, or no frame"));
         attempts += 1;
         assert!(attempts < 100, "the retries do not end");
     }
@@ -166,7 +162,11 @@ fn fail_for_space(d: &mut D, txn: TxnId) {
 
 /// Invariants 2 to 4 of `stranded`. The driver checks that no call gets two replies.
 #[test]
-fn a_rollback_without_space_is_retried_until_it_succeeds() {
+fn a_rollback_without_space_or_frames_is_retried_until_it_succeeds() {
+    [SqlState::DISK_FULL, SqlState::OUT_OF_MEMORY].into_iter().for_each(retried_until_it_succeeds);
+}
+
+fn retried_until_it_succeeds(why: SqlState) {
     let mut d = paged(&numbers(60));
     let (t, waiter) = (d.txn(), d.txn());
     let all = Stmt::Add { find: Find::All { a_less: None }, column: 1, by: 100 };
@@ -176,18 +176,18 @@ fn a_rollback_without_space_is_retried_until_it_succeeds() {
         d.resume(0);
     }
     let end = d.send(t, Body::Finish { commit: None });
-    fail_for_space(&mut d, t);
-    assert_eq!(state_of(&d.take(end).expect("a reply")), Some(SqlState::DISK_FULL));
+    fail_undo(&mut d, t, why);
+    assert_eq!(state_of(&d.take(end).expect("a reply")), Some(why));
     d.settle();
-    assert_eq!(state_of(&d.take(waits).expect("a reply")), Some(SqlState::DISK_FULL));
+    assert_eq!(state_of(&d.take(waits).expect("a reply")), Some(why));
     // The end of another transaction triggers a retry; there is still no space.
     let end = d.send(waiter, Body::Finish { commit: None });
     d.take(end).expect("a reply").expect("an end");
-    fail_for_space(&mut d, t);
+    fail_undo(&mut d, t, why);
     assert_eq!(d.partition.active(), 1);
     // So does a transaction that wants its locks; now there is space.
     let late = d.txn();
-    assert_eq!(state_of(&d.call(late, add(3).statement(&table()))), Some(SqlState::DISK_FULL));
+    assert_eq!(state_of(&d.call(late, add(3).statement(&table()))), Some(why));
     abort(&mut d, late);
     assert_eq!(rows_of(&one(&mut d, &select(Find::Point(3))).unwrap()), [(3, Some(3), 1003)]);
     assert!(
