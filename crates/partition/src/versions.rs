@@ -417,9 +417,15 @@ impl Versions {
         Ok((back, false))
     }
 
-    /// Returns what others have done to the key and committed since the snapshot. The caller must
-    /// have locked the key.
-    pub(crate) fn since(&self, tree: TreeId, key: &[u8], as_of: AsOf) -> Result<Since, Stop> {
+    /// Returns what others have done to the key since the snapshot. The caller must have locked the
+    /// key. Changes of active transactions that its lock admits count if `open` is true.
+    pub(crate) fn since(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        as_of: AsOf,
+        open: bool,
+    ) -> Result<Since, Stop> {
         let chain = self.kept.as_ref().and_then(|kept| kept.chains.get(&tree)?.get(key));
         let mut since = Since::Unchanged;
         // The creation of a newer tree has left no images.
@@ -435,6 +441,7 @@ impl Versions {
         {
             match self.sees(as_of.at, image.writer, image.commit) {
                 Seen::Yes => {}
+                Seen::No if image.commit.is_none() && !open => {}
                 Seen::No if image.moved => return Ok(Since::Moved),
                 Seen::No => since = Since::Changed,
                 Seen::Undecided => return Err(Stop::Commit(image.writer)),

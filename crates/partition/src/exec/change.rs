@@ -144,7 +144,7 @@ impl Steps {
                 && cx.trees.get(*tree, key, &mut |_| {})?
             {
                 if let Some(as_of) = cx.as_of.filter(|_| !canary::on(Bug::UnseenConflict)) {
-                    recheck::since(cx, as_of, table, *tree, key)?;
+                    recheck::since(cx, as_of, table, (*tree, key), true)?;
                 }
                 return Ok(true);
             }

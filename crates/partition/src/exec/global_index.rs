@@ -80,7 +80,7 @@ impl GlobalIndex {
                     let takes = found.is_some() && cx.locking == Locking::Take && !unchecked;
                     if let Some(as_of) = cx.as_of.filter(|_| takes) {
                         // The row may no longer exist, or not exist yet.
-                        recheck::since(cx, as_of, table, global_index.tree, &entry)?;
+                        recheck::since(cx, as_of, table, (global_index.tree, &entry), true)?;
                     }
                     if let Some(value) = found {
                         let home =

@@ -67,7 +67,9 @@ impl Wanted<'_> {
         if !cx.try_lock_in(table, Target::Key(table.tree, key), self.mode, self.wait)? {
             return Ok(false);
         }
-        let since = since(cx, as_of, table, table.tree, key)?;
+        // The updates that a shared key admits change none of its columns, and it reads no others.
+        let open = self.mode != Mode::KeyShared;
+        let since = since(cx, as_of, table, (table.tree, key), open)?;
         row.clear();
         if !cx.trees.get(table.tree, key, &mut |value| row.extend_from_slice(value))? {
             return if since == Since::Moved { Err(moved(table).into()) } else { Ok(false) };
@@ -80,15 +82,15 @@ impl Wanted<'_> {
 }
 
 /// Returns what others have done to a locked key of the table. Fails with 40001 if that is anything
-/// and the snapshot is repeatable.
+/// and the snapshot is repeatable. Changes of active transactions count if `open` is true.
 pub(super) fn since<T: Trees>(
     cx: &Cx<'_, T>,
     as_of: AsOf,
     table: &TableDef,
-    tree: TreeId,
-    key: &[u8],
+    (tree, key): (TreeId, &[u8]),
+    open: bool,
 ) -> Result<Since, Stop> {
-    let since = cx.trees.versions.since(tree, key, as_of)?;
+    let since = cx.trees.versions.since(tree, key, as_of, open)?;
     if since != Since::Unchanged && as_of.repeatable && !canary::on(Bug::LostUpdate) {
         return Err(changed(table).into());
     }

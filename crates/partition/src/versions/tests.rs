@@ -362,7 +362,7 @@ impl Twins {
             let value = v
                 .value_at(row.0, &row.1, now.get(&row).map(Vec::as_slice), as_of)?
                 .map(Cow::into_owned);
-            Ok((value, v.since(row.0, &row.1, as_of)?))
+            Ok((value, v.since(row.0, &row.1, as_of, true)?))
         };
         let range = |v: &Versions, now: &BTreeMap<Row, Vec<u8>>| {
             scan(v, now, row.0, (&from, &to), reverse, as_of)

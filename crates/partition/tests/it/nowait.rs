@@ -1,12 +1,13 @@
 //! NOWAIT, SKIP LOCKED, and which row locks block whom.
 
 use crate::driver::{Answer, state_of};
+use crate::snapshots::{close, open};
 use crate::sql::{Find, Stmt, rows_of, statement, table};
 use crate::units::{D, add, driver, numbers, select};
 use clearway_ir::expr::BinaryOp;
 use clearway_ir::program::Env;
 use clearway_ir::{Expr, LockWait, Program, RowLock, RowLocking, TableDef};
-use clearway_partition::{Body, Reply};
+use clearway_partition::{Batch, Body, Reply};
 use clearway_types::{Datum, DatumRef, Lsn, RowView, SqlError, SqlState, TxnId};
 use std::sync::Arc;
 
@@ -389,5 +390,27 @@ fn holders_of_key_share_can_upgrade() {
     end(&mut d, one);
     assert!(rows_of(&d.take(waits).expect("its turn").expect("no row")).is_empty());
     end(&mut d, third);
+    assert!(d.nothing_pending());
+}
+
+/// An open UPDATE of other columns admits FOR KEY SHARE, and has committed nothing.
+#[test]
+fn key_share_of_a_repeatable_snapshot_ignores_open_updates() {
+    let mut d = driver(&numbers(5));
+    let reader = open(&mut d);
+    let writer = d.txn();
+    d.call(writer, add(2).statement(&table())).expect("a change");
+    let query = Query::new(POINT, RowLock::KeyShare, LockWait::Wait);
+    let check = Body::StatementAt {
+        at: reader.1.lsn(),
+        repeatable: true,
+        program: query.program(),
+        env: Arc::new(Env::default()),
+        rows: None,
+        batch: Batch::ALL,
+    };
+    assert_eq!(ids(d.call(reader.0, check)), [2]);
+    end(&mut d, writer);
+    close(&mut d, reader);
     assert!(d.nothing_pending());
 }
