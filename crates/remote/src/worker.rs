@@ -312,6 +312,16 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
         self.step(txn, access, phase, Access::advance)
     }
 
+    /// Handles the success of a verb of an access.
+    fn completed(&mut self, id: u64) -> Result<(), RemoteError> {
+        let (txn, access) = (id as usize / self.limits.rows, id as usize % self.limits.rows);
+        self.txns[txn].accesses[access].pending -= 1;
+        if self.txns[txn].accesses[access].pending == 0 {
+            self.complete(txn, access)?;
+        }
+        Ok(())
+    }
+
     /// Runs one step of an access and processes the result.
     fn step(
         &mut self,
@@ -481,21 +491,20 @@ impl<W: FabricWorker> RowClient for RowWorker<'_, W> {
         let mut completions = std::mem::take(&mut self.completions);
         self.fabric.poll(&mut completions);
         self.outstanding -= completions.len();
+        // The others of the batch count, too, after one has failed: leases are renewed until the
+        // worker is told to pause.
+        let mut failed = None;
         for completion in completions.drain(..) {
-            completion.result.map_err(RemoteError::Verb)?;
-            if self.leases.take(completion.id) {
-                continue;
-            }
-            let (txn, access) = (
-                completion.id as usize / self.limits.rows,
-                completion.id as usize % self.limits.rows,
-            );
-            self.txns[txn].accesses[access].pending -= 1;
-            if self.txns[txn].accesses[access].pending == 0 {
-                self.complete(txn, access)?;
-            }
+            let is_renewal = self.leases.take(completion.id);
+            let handled = match completion.result {
+                Err(why) => Err(RemoteError::Verb(why)),
+                Ok(_) if is_renewal => Ok(()),
+                Ok(_) => self.completed(completion.id),
+            };
+            failed = failed.or(handled.err());
         }
         self.completions = completions;
+        failed.map_or(Ok(()), Err)?;
         self.post_backlog()?;
         events.extend(self.events.drain(..));
         Ok(())

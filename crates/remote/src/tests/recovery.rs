@@ -525,3 +525,39 @@ fn rows_written_before_their_record_are_caught() {
 fn records_applied_to_rows_of_others_are_caught() {
     modes().for_each(|mode| assert_caught(Trap::AnyHolder, mode));
 }
+
+/// A verb fails at a fenced owner while a renewal to another owner is in flight.
+#[test]
+fn leases_at_other_owners_are_renewed_after_a_failed_verb() {
+    for seed in 0..50 {
+        let network = Network::new(seed, SimConfig::default());
+        let nodes: Vec<SimNode> = (0..3).map(|_| network.add_node()).collect();
+        let log = LogLayout {
+            workers: 1,
+            transactions: LIMITS.transactions as u32,
+            rows: LIMITS.rows as u32,
+        };
+        let (mode, buckets) = (Mode::PUBLISHED[0], Buckets::default());
+        let mut table =
+            Table { mode, payload_words: PAYLOAD, rows: ROWS, buckets, log, owners: Vec::new() };
+        let mut regions: Vec<_> =
+            nodes[..2].iter().map(|node| node.register(table.words()).unwrap()).collect();
+        table.owners = owners(&regions, &nodes);
+        let fabric = nodes[2].worker(0, LIMITS.scratch_words(PAYLOAD)).unwrap();
+        let mut worker = RowWorker::new(fabric, table.clone(), 0, LIMITS, None).unwrap();
+        let txn = worker.begin().unwrap();
+        worker.get(txn, RowId { owner: 0, index: 0 }, true).unwrap();
+        worker.renew_leases().unwrap();
+        regions[0].fence().unwrap();
+        let mut events = Vec::new();
+        for _ in 0..3 {
+            while network.advance().is_some() {}
+            // The first calls report the verbs that have failed at the first owner.
+            while worker.poll(&mut events).is_err() {}
+            // The first owner rejects it, the second one gets it.
+            let _rejected = worker.renew_leases();
+        }
+        while network.advance().is_some() {}
+        assert_eq!(regions[1].load(table.lease(0)), 4, "seed {seed}");
+    }
+}
