@@ -422,6 +422,7 @@ impl World {
         self.draw_speculation(&mut Rng::new(self.seed, "twenty-first generator"));
         self.draw_validation(&mut Rng::new(self.seed, "generator of validated runs"));
         self.draw_changes(&mut Rng::new(self.seed, later::CHANGES));
+        self.draw_long_records(&mut Rng::new(self.seed, later::LONG_RECORDS));
     }
 
     /// Draws what the third generator added.

@@ -1,12 +1,14 @@
 //! What generators from the fifteenth on added.
 
-use super::World;
+use super::{FaultProfile, World};
 use crate::rng::Rng;
-use clearway_coordinator::{SchemeKind, Stall};
+use clearway_coordinator::{NodeConfig, SchemeKind, Stall};
 
 /// The purpose of the draws of changes of schemes. Its number is chosen so that no seed of
 /// `seeds.txt` and `canaries.txt` from before draws any.
 pub(super) const CHANGES: &str = "changes of schemes, 25";
+/// The purpose of the draws of long log records, with a number chosen in the same way.
+pub(super) const LONG_RECORDS: &str = "long log records, 120";
 
 impl World {
     /// Draws what the fifteenth generator added: INSERT ... SELECT outside of a block.
@@ -116,5 +118,21 @@ impl World {
         if self.engine.partition.scheme == SchemeKind::Speculative && rng.percent(33) {
             self.engine.partition.scheme = SchemeKind::Optimistic;
         }
+    }
+
+    /// Draws rows whose log records are longer than the unit in which the log is read. Only the
+    /// default log buffer has room for them.
+    pub(super) fn draw_long_records(&mut self, rng: &mut Rng) {
+        // Rows as long as a full disk's reserve would all be refused.
+        if !rng.percent(4) || self.faults == FaultProfile::Full {
+            return;
+        }
+        let node = &mut self.engine.node;
+        node.wal_buffer_size = NodeConfig::default().wal_buffer_size;
+        node.wal_segment_size = rng.pick(&[1 << 20, 4 << 20]);
+        node.frames = node.frames.max(1024);
+        self.mix.long = (rng.pick(&[10, 30]), rng.pick(&[700_000, 1_500_000]));
+        self.mix.rows = 3;
+        self.statements = self.statements.min(20);
     }
 }
