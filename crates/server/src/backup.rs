@@ -5,10 +5,11 @@ use crate::client::Reply;
 use crate::config::Size;
 use crate::control;
 use crate::exit::{ExitCode, ExitFailure, NOT_A_SOURCE};
-use clearway_coordinator::copy_of::{self, BackupError, BackupProgress, BackupReport};
+use clearway_coordinator::copy_of::{self, BackupError, BackupProgress, BackupReport, Manifest};
 use clearway_coordinator::{OpenError, OpenErrorKind, Pace};
 use clearway_env::{Disk, OsDisk};
 use clearway_types::{Lsn, SqlError, SqlState};
+use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -117,7 +118,11 @@ pub fn backup(flags: &BackupFlags) -> Result<(), ExitFailure> {
         },
     );
     let report = match taken {
-        Err(BackupError::Source(OpenError::InUse(_))) => from_server(flags)?,
+        Err(BackupError::Source(OpenError::InUse(_))) => {
+            let report = from_server(flags)?;
+            check_target(&flags.target, &report)?;
+            report
+        }
         taken => taken.map_err(|e| failure(&e))?,
     };
     done("backup complete", &report, began);
@@ -159,6 +164,28 @@ fn from_server(flags: &BackupFlags) -> Result<BackupReport, ExitFailure> {
         }
         _ => Err(other(format!("the server sent an invalid answer: {row:?}"))),
     }
+}
+
+/// Checks that this process sees the backup that the server reported at `target`. A server in a
+/// container, or with a private `/tmp`, has other directories under the same names.
+fn check_target(target: &Path, report: &BackupReport) -> Result<(), ExitFailure> {
+    let path = target.join("manifest");
+    let shown = path.display();
+    let reported = (report.bytes, report.begin, report.end);
+    let seen = match std::fs::read(&path) {
+        Ok(bytes) => match Manifest::parse(&bytes) {
+            Ok(seen) if (seen.bytes(), seen.begin, seen.end) == reported => return Ok(()),
+            Ok(_) => format!("{shown} belongs to another backup"),
+            Err(why) => format!("{shown} is not its manifest: {why}"),
+        },
+        // The server may run as another user.
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => format!("{shown} is not there"),
+        Err(e) => format!("{shown} cannot be read: {e}"),
+    };
+    let hint = "The server sees other files than this command, as in a container or with systemd's PrivateTmp=. Choose a directory that both see.";
+    let message = format!("the server reports a complete backup, but {seen}");
+    Err(ExitFailure { hint: Some(hint), ..ExitFailure::new(ExitCode::Other, message) })
 }
 
 /// Maps the server's error to an exit status.

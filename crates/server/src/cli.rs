@@ -94,7 +94,8 @@ const BACKUP_STATUS: &str = "Exit codes:
 pub struct BackupFlags {
     /// The data directory
     pub dir: PathBuf,
-    /// Directory for the backup; must be empty or not exist
+    /// Directory for the backup; must be empty or not exist. A running server writes it itself, so
+    /// it needs permission to do that
     pub target: PathBuf,
     /// Maximum rate in bytes per second, or with KiB, MiB, GiB or TiB; above 0 [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = rate)]

@@ -1,7 +1,7 @@
 //! `clearway backup` and `clearway restore`: with a running server, and when they are refused.
 
-use crate::exits::{refused, started};
-use crate::place::{LIMIT, Place, binary, run};
+use crate::exits::{refused, serve, started, until_ready};
+use crate::place::{LIMIT, Place, binary, is_available, run};
 use clearway_harness::Endpoint;
 use clearway_harness::client::{PgClient, QueryError};
 use clearway_harness::process::{Finished, Running};
@@ -267,5 +267,47 @@ fn backup_works_with_a_path_longer_than_a_socket_address() {
     fill(&mut client(&server));
     done(&mut backup(&data, &place.path().join("it's here")));
     assert!(place.path().join("it's here/manifest").exists());
+    stop(server);
+}
+
+/// In a mount namespace of its own, as in a container or with systemd's PrivateTmp=, a server
+/// writes where the command does not see it.
+#[test]
+fn backup_that_the_command_does_not_see_is_not_complete() {
+    const MOUNT: &str = "mount -t tmpfs clearway-test \"$0\" && exec \"$@\"";
+    let place = Place::new("backup-unseen");
+    let private = place.path().join("private");
+    std::fs::create_dir(&private).unwrap();
+    let separate = |program: &[&std::ffi::OsStr]| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", MOUNT]).arg(&private).args(program);
+        command
+    };
+    if !is_available("backup-unseen", &mut separate(&["true".as_ref()])) {
+        return;
+    }
+    // An earlier backup of the same name, which the command sees and the server does not.
+    let server = started(&place.data());
+    done(&mut backup(&place.data(), &private.join("earlier")));
+    fill(&mut client(&server));
+    stop(server);
+    let serve = serve(&place.data());
+    let program: Vec<_> = std::iter::once(serve.get_program()).chain(serve.get_args()).collect();
+    let mut server = Running::start(&mut separate(&program), "").unwrap();
+    until_ready(&mut server);
+    for (name, why) in [("new", "is not there"), ("earlier", "belongs to another backup")] {
+        let target = private.join(name);
+        let says = format!(
+            "the server reports a complete backup, but {}/manifest {why}",
+            target.display()
+        );
+        // On a slow disk there may be lines about the progress, too.
+        let ended = run(&mut backup(&place.data(), &target));
+        assert_eq!(ended.status.code(), Some(1), "{}", ended.output);
+        for text in [&*says, "\nhint: The server sees other files"] {
+            assert!(ended.output.contains(text), "{text} is not in\n{}", ended.output);
+        }
+    }
+    assert!(!private.join("new").exists());
     stop(server);
 }

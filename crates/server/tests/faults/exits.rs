@@ -26,10 +26,18 @@ pub fn serve(data: &Path) -> Command {
 /// Starts a server and waits until it listens.
 pub fn started(data: &Path) -> Running {
     let mut running = Running::start(&mut serve(data), "").unwrap();
-    while !running.output().contains("listens on") {
+    until_ready(&mut running);
+    running
+}
+
+/// Waits until a server listens; returns its port.
+pub fn until_ready(running: &mut Running) -> u16 {
+    loop {
+        if let Some((_, rest)) = running.output().split_once("listens on 127.0.0.") {
+            return rest.split([':', ' ']).nth(1).unwrap().parse().unwrap();
+        }
         assert!(running.line(LIMIT).unwrap().is_some(), "no start:\n{}", running.output());
     }
-    running
 }
 
 /// Creates a data directory with a server that is then stopped.

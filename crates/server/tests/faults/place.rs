@@ -23,6 +23,18 @@ pub fn is_root() -> bool {
     run(Command::new("id").arg("-u")).output.trim() == "0"
 }
 
+/// Runs a program that only some systems have or permit. Returns false, and prints a line, if it
+/// fails.
+pub fn is_available(test: &str, command: &mut Command) -> bool {
+    let why = match process::run(command, "", LIMIT) {
+        Ok(done) if done.status.success() => return true,
+        Ok(done) => format!("{command:?}: {} {}", done.status, done.output.trim()),
+        Err(e) => e,
+    };
+    println!("SKIPPED {test}: {why}");
+    false
+}
+
 /// A directory for one test.
 pub struct Place {
     path: PathBuf,
