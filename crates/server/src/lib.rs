@@ -33,6 +33,7 @@ mod sessions;
 mod settings;
 mod shared;
 mod site;
+mod socket_file;
 mod timers;
 pub mod top;
 mod worker;
@@ -51,9 +52,9 @@ use metrics::Endpoint;
 use net::Listener;
 use page_io::PageIo;
 use shared::Shared;
+use socket_file::SocketFile;
 use std::fmt::Display;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -80,7 +81,7 @@ pub struct Server {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     address: SocketAddr,
-    socket: Option<PathBuf>,
+    socket: Option<SocketFile>,
     metrics: Option<Endpoint>,
     /// True if this start created the data directory.
     fresh: bool,
@@ -120,12 +121,10 @@ impl Server {
             polls.push(poll);
         }
         let (mut listeners, address, socket) = listen(&config)?;
-        let metrics = config.metrics.map(listen_for_metrics).transpose();
-        let metrics = metrics.inspect_err(|_| remove_socket(socket.as_deref()))?;
+        let metrics = config.metrics.map(listen_for_metrics).transpose()?;
         // If this fails, opening the directory reports why.
         let fresh = world.disk.exists(&config.data.join("control")).is_ok_and(|there| !there);
-        let engine = open_engine(world.disk.clone(), &config, fresh, &bells)
-            .inspect_err(|_| remove_socket(socket.as_deref()))?;
+        let engine = open_engine(world.disk.clone(), &config, fresh, &bells)?;
         match control::listen(&config.data) {
             Ok(listener) => listeners.push(Listener::Control(listener)),
             Err(e) => {
@@ -182,8 +181,10 @@ impl Server {
             true => "a new data directory".to_owned(),
             false => format!("recovery took {} ms", self.engine.report().took.as_millis()),
         };
-        let socket =
-            self.socket.as_ref().map_or_else(String::new, |s| format!(" and {}", s.display()));
+        let socket = self
+            .socket
+            .as_ref()
+            .map_or_else(String::new, |s| format!(" and {}", s.path().display()));
         let metrics = self
             .metrics_address()
             .map_or_else(String::new, |a| format!(", metrics on http://{a}/metrics"));
@@ -214,7 +215,7 @@ impl Server {
     /// # Errors
     /// Says why there is no checkpoint; the next start recovers from the log.
     pub fn stop(self) -> Result<(), String> {
-        remove_socket(self.socket.as_deref());
+        drop(self.socket);
         if let Err(e) = control::remove(&self.shared.config.data) {
             tracing::warn!("cannot remove the control socket: {e}");
         }
@@ -295,7 +296,7 @@ fn open_engine(
     }
 }
 
-fn listen(config: &Config) -> Result<(Vec<Listener>, SocketAddr, Option<PathBuf>), ExitFailure> {
+fn listen(config: &Config) -> Result<(Vec<Listener>, SocketAddr, Option<SocketFile>), ExitFailure> {
     let cannot = |what: &dyn Display| {
         let what = format!("cannot {what}");
         move |e: std::io::Error| ExitFailure::new(ExitCode::Listen, format!("{what}: {e}"))
@@ -309,13 +310,15 @@ fn listen(config: &Config) -> Result<(Vec<Listener>, SocketAddr, Option<PathBuf>
     let mut socket = None;
     if let Some(dir) = &config.unix_socket {
         let path = dir.join(format!(".s.PGSQL.{}", address.port()));
-        // A leftover socket is stale: we hold the TCP port of the same number.
-        remove_socket(Some(&path));
         let what = format!("listen on {}", path.display());
-        let unix = mio::net::UnixListener::bind(&path).map_err(cannot(&what))?;
+        let (unix, file) = SocketFile::listen(path).map_err(|e| {
+            let in_use = e.kind() == std::io::ErrorKind::AddrInUse;
+            let hint = in_use.then_some("Choose another --unix-socket or another port.");
+            ExitFailure { hint, ..cannot(&what)(e) }
+        })?;
         net::lengthen_backlog(&unix).map_err(cannot(&what))?;
         listeners.push(Listener::Unix(unix));
-        socket = Some(path);
+        socket = Some(file);
     }
     Ok((listeners, address, socket))
 }
@@ -333,15 +336,6 @@ fn warn_beyond_loopback(address: SocketAddr, what: &str) {
         tracing::warn!(
             "listening on {address}: there is no TLS and no authentication yet, so anyone who can reach it can {what}"
         );
-    }
-}
-
-fn remove_socket(path: Option<&Path>) {
-    if let Some(path) = path
-        && let Err(e) = std::fs::remove_file(path)
-        && e.kind() != std::io::ErrorKind::NotFound
-    {
-        tracing::warn!("cannot remove {}: {e}", path.display());
     }
 }
 

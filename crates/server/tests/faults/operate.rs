@@ -1,6 +1,6 @@
 //! What an operator does with a server: choose its directory, stop it, read its log.
 
-use crate::exits::{refused, serve, started};
+use crate::exits::{refused, serve, started, until_ready};
 use crate::place::{LIMIT, Place, binary, run};
 use clearway_harness::process::Running;
 use std::path::Path;
@@ -113,4 +113,30 @@ fn refused_memory_is_a_usage_error() {
     ]);
     refused(command.arg(place.data()), 2, "the system refuses to allocate");
     assert!(!place.data().exists());
+}
+
+/// The same port at two addresses: the sockets would have the same name.
+#[test]
+fn unix_socket_of_a_running_server_is_not_taken() {
+    use std::os::unix::fs::MetadataExt;
+    let place = Place::new("sockets");
+    let sockets = place.path().join("sockets");
+    std::fs::create_dir(&sockets).unwrap();
+    let with = |data: &str, listen: &str| {
+        let mut command = Command::new(binary());
+        command.args(["serve", "--log-filter", "off", "--buffer-pool", "8MiB", "--workers", "1"]);
+        command.args(["--partitions", "2", "--listen", listen, "--unix-socket"]).arg(&sockets);
+        command.arg("--data").arg(place.path().join(data));
+        command
+    };
+    let mut server = Running::start(&mut with("a", "127.0.0.1:0"), "").unwrap();
+    let port = until_ready(&mut server);
+    let socket = sockets.join(format!(".s.PGSQL.{port}"));
+    let before = std::fs::metadata(&socket).unwrap().ino();
+    let mut other = with("b", &format!("127.0.0.2:{port}"));
+    refused(&mut other, 3, &format!("{}: it is in use by another server", socket.display()));
+    assert_eq!(std::fs::metadata(&socket).unwrap().ino(), before);
+    server.signal("TERM").unwrap();
+    assert_eq!(server.finish(LIMIT).unwrap().status.code(), Some(0));
+    assert!(!socket.exists());
 }
