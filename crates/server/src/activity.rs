@@ -70,7 +70,7 @@ impl Observed {
         let data = &self.shared.config.data;
         Activity {
             uptime: self.shared.started.elapsed(),
-            sessions: self.shared.sessions() as u64,
+            sessions: self.shared.connections.total() as u64,
             totals: self.shared.totals(),
             // An engine that is closing has nothing to report.
             engine: engine.as_ref().map(|engine| engine.activity()).unwrap_or_default(),

@@ -13,8 +13,10 @@ pub mod check;
 pub mod cli;
 mod client;
 pub mod config;
+mod connections;
 mod control;
 mod counters;
+mod descriptors;
 mod doorbell;
 pub mod exit;
 mod group_commit;
@@ -106,8 +108,8 @@ impl Server {
     ///
     /// # Errors
     /// Like [`Server::start`].
-    pub fn start_in(world: World, config: Config) -> Result<Self, ExitFailure> {
-        raise_descriptor_limit();
+    pub fn start_in(world: World, mut config: Config) -> Result<Self, ExitFailure> {
+        descriptors::raise_limit();
         check_memory(&config)?;
         let latches = Latches::set_up(config.latch, config.latch_spins);
         lockstat::set_counting(config.lockstat);
@@ -125,6 +127,7 @@ impl Server {
         // If this fails, opening the directory reports why.
         let fresh = world.disk.exists(&config.data.join("control")).is_ok_and(|there| !there);
         let engine = open_engine(world.disk.clone(), &config, fresh, &bells)?;
+        config.max_connections = descriptors::fit(config.max_connections)?;
         match control::listen(&config.data) {
             Ok(listener) => listeners.push(Listener::Control(listener)),
             Err(e) => {
@@ -336,15 +339,5 @@ fn warn_beyond_loopback(address: SocketAddr, what: &str) {
         tracing::warn!(
             "listening on {address}: there is no TLS and no authentication yet, so anyone who can reach it can {what}"
         );
-    }
-}
-
-/// Raises the limit on open files to its maximum: each connection takes one descriptor.
-fn raise_descriptor_limit() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    if let Err(e) = setrlimit(Resource::Nofile, limit) {
-        tracing::warn!("cannot raise the limit on open files: {e}");
     }
 }

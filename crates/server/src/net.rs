@@ -5,7 +5,7 @@ use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
 use rustix::net::sockopt;
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 /// Time without traffic after which a connection is probed.
@@ -123,6 +123,15 @@ impl Stream {
         match self {
             Self::Tcp(s) => s.write(bytes),
             Self::Unix(s) | Self::Control(s) => s.write(bytes),
+        }
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(s) => s.as_fd(),
+            Self::Unix(s) | Self::Control(s) => s.as_fd(),
         }
     }
 }

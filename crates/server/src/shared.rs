@@ -3,12 +3,13 @@
 //!
 //! Invariants
 //! 1. A backend id is in the registry from before its client learns it until its session has ended.
-//! 2. `connections` counts every accepted connection until it is closed.
+//! 2. `connections` counts every connection that a session has, until it is closed.
 //!
 //! Locking: each inbox and the registry have a latch that is held for a few instructions; none is
 //! acquired while another is held. A crash leaves nothing.
 
 use crate::config::Config;
+use crate::connections::Connections;
 use crate::counters::{Counters, Totals};
 use crate::doorbell::Doorbell;
 use crate::latches::Latches;
@@ -107,7 +108,8 @@ pub struct Shared {
     next_pid: AtomicI32,
     /// Long waits for locks that are to be logged.
     pub(crate) long_waits: LongWaits,
-    connections: AtomicUsize,
+    /// The number of connections.
+    pub(crate) connections: Connections,
     /// Sessions with recent work, over all workers: decides whether spinning pays.
     pub busy: AtomicUsize,
     stopping: AtomicBool,
@@ -123,6 +125,7 @@ impl Shared {
         bells: Vec<Arc<Doorbell>>,
     ) -> Self {
         Self {
+            connections: Connections::new(config.max_connections),
             config,
             latches,
             clock,
@@ -136,7 +139,6 @@ impl Shared {
             registry: Latch::new(&REGISTRY, HashMap::new()),
             next_pid: AtomicI32::new(1000),
             long_waits: LongWaits::default(),
-            connections: AtomicUsize::new(0),
             busy: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
         }
@@ -159,12 +161,6 @@ impl Shared {
         totals
     }
 
-    /// Returns the number of open connections.
-    pub fn sessions(&self) -> usize {
-        // Relaxed: as in `connect`.
-        self.connections.load(Ordering::Relaxed)
-    }
-
     /// Returns a worker's doorbell.
     pub fn bell(&self, worker: usize) -> &Arc<Doorbell> {
         &self.inboxes[worker].bell
@@ -179,18 +175,6 @@ impl Shared {
     /// Takes a worker's notes.
     pub fn take_notes(&self, worker: usize, into: &mut Vec<Note>) {
         into.append(&mut self.inboxes[worker].notes.lock());
-    }
-
-    /// Counts a new connection; returns false if there are too many.
-    pub fn connect(&self) -> bool {
-        // Relaxed: a counter that orders nothing else.
-        self.connections.fetch_add(1, Ordering::Relaxed) < self.config.max_connections
-    }
-
-    /// Counts a closed connection.
-    pub fn disconnect(&self) {
-        // Relaxed: as in `connect`.
-        self.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Gives a session its backend id and cancel key.

@@ -8,6 +8,8 @@
 //!
 //! Locking: none of its own. A crash leaves nothing.
 
+use crate::connections::Admission;
+use crate::descriptors::DescriptorWatch;
 use crate::group_commit::{Awaiting, GroupCommit};
 use crate::io::Input;
 use crate::net::{Listener, Stream};
@@ -66,6 +68,7 @@ pub struct Worker {
     rolls: Vec<(Arc<Roll>, usize)>,
     next_worker: usize,
     accept_after: Option<Instant>,
+    descriptors: DescriptorWatch,
     epoch: u64,
     epoch_ends: Instant,
     busy: usize,
@@ -107,6 +110,7 @@ impl Worker {
             rolls: Vec::new(),
             next_worker: 0,
             accept_after: None,
+            descriptors: DescriptorWatch::default(),
             epoch: 1,
             epoch_ends: Instant::now() + EPOCH,
             busy: 0,
@@ -366,6 +370,7 @@ impl Worker {
         for _ in 0..ACCEPTS_PER_TURN {
             let Some(l) = self.listeners.get(listener) else { return };
             match l.accept() {
+                Ok(stream) if self.descriptors.is_reserved(&stream) => {}
                 Ok(stream) => self.assign(stream),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
                 Err(e)
@@ -385,7 +390,11 @@ impl Worker {
 
     /// Assigns a connection to the workers in turn.
     fn assign(&mut self, stream: Stream) {
-        let refused = !self.shared.connect();
+        let refused = match self.shared.connections.open() {
+            Admission::Admitted => false,
+            Admission::Refused => true,
+            Admission::Closed => return,
+        };
         let worker = self.next_worker;
         self.next_worker = (worker + 1) % self.shared.workers();
         if worker == usize::from(self.id) {
@@ -400,7 +409,7 @@ impl Worker {
         let slot = entry.key();
         if let Err(e) = stream.register(self.poll.registry(), Token(slot)) {
             tracing::warn!("cannot register a connection: {e}");
-            return self.shared.disconnect();
+            return self.shared.connections.close(refused);
         }
         let session = entry.insert(Session::new(stream, slot as u32, refused, &self.shared));
         let limit = Duration::from_millis(self.shared.config.startup_timeout_ms);

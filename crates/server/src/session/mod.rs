@@ -550,6 +550,6 @@ impl Session {
         if self.login.pid != 0 {
             cx.shared.unregister(self.login.pid);
         }
-        cx.shared.disconnect();
+        cx.shared.connections.close(self.login.refused);
     }
 }

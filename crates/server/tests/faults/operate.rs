@@ -1,8 +1,13 @@
 //! What an operator does with a server: choose its directory, stop it, read its log.
 
 use crate::exits::{refused, serve, started, until_ready};
-use crate::place::{LIMIT, Place, binary, run};
+use crate::place::{LIMIT, Place, binary, is_available, run};
+use clearway_harness::Endpoint;
+use clearway_harness::client::PgClient;
 use clearway_harness::process::Running;
+use std::ffi::OsStr;
+use std::io::Read;
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 
@@ -139,4 +144,51 @@ fn unix_socket_of_a_running_server_is_not_taken() {
     server.signal("TERM").unwrap();
     assert_eq!(server.finish(LIMIT).unwrap().status.code(), Some(0));
     assert!(!socket.exists());
+}
+
+/// The log opens a file for each of its segments.
+#[test]
+fn connections_leave_descriptors_for_files() {
+    let place = Place::new("descriptors");
+    let limited = |files: u64, program: &[&OsStr]| {
+        let mut command = Command::new("prlimit");
+        command.arg(format!("--nofile={files}:{files}")).args(program);
+        command
+    };
+    if !is_available("descriptors", &mut limited(256, &["true".as_ref()])) {
+        return;
+    }
+    let serve = serve(&place.data());
+    let mut program = vec![serve.get_program()];
+    program.extend(serve.get_args());
+    refused(&mut limited(64, &program), 2, "the limit of 64 open files is too low: at least ");
+    let warns = |arg| if arg == "off" { OsStr::new("warn") } else { arg };
+    let program: Vec<_> = program.into_iter().map(warns).collect();
+    let mut server = Running::start(&mut limited(256, &program), "").unwrap();
+    let port = until_ready(&mut server);
+    let mut client = PgClient::connect(&Endpoint::loopback(port), LIMIT).unwrap();
+    client.query("create table t (a int primary key, b text)").unwrap();
+    // They send nothing. The server closes the last ones.
+    let mut flood: Vec<TcpStream> =
+        (0..400).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
+    let last = flood.last_mut().unwrap();
+    last.set_read_timeout(Some(LIMIT)).unwrap();
+    let end = last.read(&mut [0]);
+    let is_closed = match &end {
+        Ok(n) => *n == 0,
+        Err(e) => e.kind() == std::io::ErrorKind::ConnectionReset,
+    };
+    assert!(is_closed, "{end:?}");
+    // Several segments of 1 MiB.
+    for i in 0..60 {
+        client.query(&format!("insert into t values ({i}, repeat('x', 100000))")).unwrap();
+    }
+    client.query("checkpoint").unwrap();
+    drop(flood);
+    server.signal("TERM").unwrap();
+    let done = server.finish(LIMIT).unwrap();
+    assert_eq!(done.status.code(), Some(0), "{}", done.output);
+    for warning in ["max_connections is lowered from 10000 to 1", "new connections are closed: "] {
+        assert!(done.output.contains(warning), "{warning} is not in\n{}", done.output);
+    }
 }
