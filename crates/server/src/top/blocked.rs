@@ -5,9 +5,10 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-/// The query for the waits, the longest first.
-pub(super) const LOCKS: &str = "SELECT waiter, blocked_by, waited_s, table_name, index_name, key, mode, statement, blocker_statement \
-     FROM clearway.locks";
+/// The query for the waits, the longest first. A line shows no more than the first characters of a
+/// key or statement, which may have many MiB.
+pub(super) const LOCKS: &str = "SELECT waiter, blocked_by, waited_s, table_name, index_name, left(key, 300), mode, \
+     left(statement, 300), left(blocker_statement, 300) FROM clearway.locks";
 /// The query for the sessions' states.
 pub(super) const STATES: &str = "SELECT pid, state FROM clearway.sessions";
 

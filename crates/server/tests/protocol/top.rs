@@ -197,3 +197,28 @@ fn unreachable_server_is_reported() {
     let (code, _, err) = outcome(&top(&["--interval", "0"]).output().unwrap());
     assert!(code == Some(2) && err.contains("from 0.1 to 3600"), "{err}");
 }
+
+#[test]
+fn long_statements_are_cut() {
+    let server = Fixture::new("top-long");
+    let [mut holder, mut waiter, mut observer] = [(); 3].map(|()| server.connect());
+    holder.query("create table t (a int primary key, n int)");
+    holder.query("insert into t values (1, 0)");
+    // Longer than the longest message that the client of `top` accepts.
+    let padding = "x".repeat(2 << 20);
+    holder.query("begin");
+    holder.query(&format!("update t set n = 1 where a = 1 /* {padding} */"));
+    waiter.send(&query(&format!("update t set n = 2 where a = 1 /* {padding} */")));
+    observer.repeat_until("select count(*) from clearway.locks", &["1"]);
+    let address = server.address().to_string();
+    let mut top = top(&["--connect", &address, "--interval", "0.1", "--once"]);
+    let (code, out, err) = outcome(&top.output().unwrap());
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    for statement in
+        ["update t set n = 1 where a = 1 /* xxx", "update t set n = 2 where a = 1 /* xxx"]
+    {
+        assert!(out.contains(statement), "{out}");
+    }
+    holder.query("rollback");
+    waiter.until_ready();
+}
