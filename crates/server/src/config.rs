@@ -99,8 +99,9 @@ table::settings! {
     /// file system does not support it. off: no. auto: yes if the buffer pool has at least half of
     /// the machine's memory and the file system supports it [default: auto]
     direct_io("HOW"): DirectIo => DirectIo = DirectIo::Auto;
-    /// Maximum number of connections, 1 to 1048576. Further connections are refused with 53300. The
-    /// start lowers it, with a warning, to what the limit on open files permits [default: 10000]
+    /// Maximum number of connections, 1 to 1048576, without those of the control socket. Further
+    /// connections are refused with 53300. The start lowers it, with a warning, to what the limit
+    /// on open files permits [default: 10000]
     max_connections("N"): usize => usize = 10_000, in 1..=1 << 20;
     /// Milliseconds that a new connection has to send its startup packet, and that a client which
     /// has closed its side may take to read more of its replies, 10 to 600000. The connection is

@@ -1,7 +1,8 @@
 //! The number of connections, and what happens to a new one.
 //!
 //! Invariants
-//! 1. At most `limit` connections are admitted at a time.
+//! 1. At most `limit` connections are admitted at a time, and those of the control socket. So its
+//!    owner can always take a backup, or terminate sessions.
 //! 2. At most [`MAX_REFUSED`] others are open. They do not keep later clients out.
 //!
 //! Locking: none. A crash leaves nothing.
@@ -42,14 +43,16 @@ fn count(counter: &AtomicUsize, limit: usize) -> bool {
 }
 
 impl Connections {
-    /// Creates the counters. `limit` is the maximum number of connections that may log in.
+    /// Creates the counters. `limit` is the maximum number of connections that may log in, except
+    /// for the control socket's.
     pub(crate) fn new(limit: usize) -> Self {
         Self { limit, admitted: AtomicUsize::new(0), refused: AtomicUsize::new(0) }
     }
 
     /// Counts a new connection, unless it is to be closed.
-    pub(crate) fn open(&self) -> Admission {
-        if count(&self.admitted, self.limit) {
+    pub(crate) fn open(&self, control: bool) -> Admission {
+        let limit = if control { usize::MAX } else { self.limit };
+        if count(&self.admitted, limit) {
             Admission::Admitted
         } else if count(&self.refused, MAX_REFUSED) {
             Admission::Refused
@@ -79,7 +82,7 @@ mod tests {
     #[test]
     fn invariants_1_and_2_connections_are_bounded() {
         let connections = Connections::new(2);
-        let open = |n| (0..n).map(|_| connections.open()).collect::<Vec<_>>();
+        let open = |n| (0..n).map(|_| connections.open(false)).collect::<Vec<_>>();
         assert_eq!(open(2), [Admission::Admitted; 2]);
         assert_eq!(open(MAX_REFUSED), [Admission::Refused; MAX_REFUSED]);
         assert_eq!((open(1), connections.total()), (vec![Admission::Closed], 2 + MAX_REFUSED));
@@ -87,5 +90,6 @@ mod tests {
         assert_eq!(open(2), [Admission::Admitted, Admission::Closed]);
         connections.close(true);
         assert_eq!(open(2), [Admission::Refused, Admission::Closed]);
+        assert_eq!([(); 3].map(|()| connections.open(true)), [Admission::Admitted; 3]);
     }
 }

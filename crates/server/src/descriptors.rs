@@ -4,8 +4,9 @@
 //! cannot open the next segment of the log, the server stops.
 //!
 //! Invariants
-//! 1. Connections leave the last [`RESERVE`] descriptors below the limit free. A new descriptor has
-//!    the lowest free number, so it suffices to close a connection whose number is one of the last.
+//! 1. Connections leave the last [`RESERVE`] descriptors below the limit free; those of the control
+//!    socket leave half of them. A new descriptor has the lowest free number, so it suffices to
+//!    close a connection whose number is one of the last.
 //! 2. `max_connections` connections, and [`EXTRA`] others, fit below these. The others are told
 //!    that there are too many connections, or cancel a statement.
 //!
@@ -74,11 +75,13 @@ pub(crate) struct DescriptorWatch {
 }
 
 impl DescriptorWatch {
-    /// Returns true if a new connection's descriptor is reserved for files.
-    pub(crate) fn is_reserved(&mut self, connection: impl AsFd) -> bool {
+    /// Returns true if a new connection's descriptor is reserved for files. `control`: whether the
+    /// connection is one of the control socket.
+    pub(crate) fn is_reserved(&mut self, connection: impl AsFd, control: bool) -> bool {
         // An administrator can change the limit of a running process.
         let limit = limit();
-        let reserved = is_last(connection.as_fd().as_raw_fd(), limit);
+        let reserve = if control { RESERVE / 2 } else { RESERVE };
+        let reserved = is_last(connection.as_fd().as_raw_fd(), limit, reserve);
         if reserved && self.logged.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
             self.logged = Some(Instant::now());
             tracing::warn!(
@@ -89,8 +92,8 @@ impl DescriptorWatch {
     }
 }
 
-fn is_last(descriptor: i32, limit: u64) -> bool {
-    u64::try_from(descriptor).is_ok_and(|number| number >= limit.saturating_sub(RESERVE))
+fn is_last(descriptor: i32, limit: u64, reserve: u64) -> bool {
+    u64::try_from(descriptor).is_ok_and(|number| number >= limit.saturating_sub(reserve))
 }
 
 #[cfg(test)]
@@ -99,8 +102,8 @@ mod tests {
 
     #[test]
     fn invariant_1_last_descriptors_are_reserved() {
-        assert!(!is_last(191, 256) && is_last(192, 256) && is_last(255, 256));
-        assert!(is_last(0, 10) && !is_last(i32::MAX, u64::MAX));
+        assert!(!is_last(191, 256, 64) && is_last(192, 256, 64) && is_last(255, 256, 64));
+        assert!(is_last(0, 10, 64) && !is_last(i32::MAX, u64::MAX, 64));
     }
 
     #[test]

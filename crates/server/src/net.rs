@@ -101,6 +101,10 @@ impl Stream {
             Self::Unix(s) | Self::Control(s) => s.deregister(registry),
         };
     }
+    /// Returns true if the client uses the control socket.
+    pub fn is_control(&self) -> bool {
+        matches!(self, Self::Control(_))
+    }
     /// Returns the client's address, or the kind of socket that it connected to.
     pub fn peer(&self) -> String {
         match self {

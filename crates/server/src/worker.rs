@@ -370,7 +370,7 @@ impl Worker {
         for _ in 0..ACCEPTS_PER_TURN {
             let Some(l) = self.listeners.get(listener) else { return };
             match l.accept() {
-                Ok(stream) if self.descriptors.is_reserved(&stream) => {}
+                Ok(stream) if self.descriptors.is_reserved(&stream, stream.is_control()) => {}
                 Ok(stream) => self.assign(stream),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
                 Err(e)
@@ -390,7 +390,7 @@ impl Worker {
 
     /// Assigns a connection to the workers in turn.
     fn assign(&mut self, stream: Stream) {
-        let refused = match self.shared.connections.open() {
+        let refused = match self.shared.connections.open(stream.is_control()) {
             Admission::Admitted => false,
             Admission::Refused => true,
             Admission::Closed => return,

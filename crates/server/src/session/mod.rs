@@ -264,7 +264,7 @@ impl Session {
     /// Creates a session on a new connection. If `refused`, the client gets an error that there are
     /// too many connections.
     pub fn new(stream: Stream, slot: u32, refused: bool, shared: &Arc<Shared>) -> Self {
-        let control = matches!(stream, Stream::Control(_));
+        let control = stream.is_control();
         let config = &shared.config;
         Self {
             io: Io::new(stream),

@@ -184,6 +184,10 @@ fn connections_leave_descriptors_for_files() {
         client.query(&format!("insert into t values ({i}, repeat('x', 100000))")).unwrap();
     }
     client.query("checkpoint").unwrap();
+    let mut top = Command::new(binary());
+    top.args(["top", "--once", "--interval", "0.1", "--unix-socket"]).arg(place.data());
+    let shown = run(&mut top);
+    assert!(shown.status.success(), "{}", shown.output);
     drop(flood);
     server.signal("TERM").unwrap();
     let done = server.finish(LIMIT).unwrap();

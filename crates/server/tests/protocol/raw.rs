@@ -3,7 +3,7 @@
 use clearway_server::{Config, Server};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Maximum time that a test waits for something that must happen.
@@ -37,6 +37,9 @@ impl Fixture {
     }
     pub fn metrics_address(&self) -> SocketAddr {
         self.server.as_ref().unwrap().metrics_address().unwrap()
+    }
+    pub fn dir(&self) -> &Path {
+        &self.dir
     }
     pub fn connect(&self) -> Raw {
         Raw::connect(self.address())

@@ -3,7 +3,8 @@
 use crate::raw::{
     Fixture, LIMIT, Message, Raw, bind, execute, message, parse, query, startup, sync,
 };
-use std::io::Read;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 /// How long a test listens when no message should come.
@@ -104,6 +105,17 @@ fn too_many_connections_are_refused() {
     c.send(&startup(&[("user", "me")]));
     assert_eq!(c.next().code(), "53300");
     drop(first);
+}
+
+#[test]
+fn control_socket_is_not_limited() {
+    let server = Fixture::with("reserved", |config| config.max_connections = 1);
+    let _first = server.connect();
+    let mut control = UnixStream::connect(server.dir().join(".s.PGSQL.1")).unwrap();
+    control.write_all(&startup(&[("user", "me")])).unwrap();
+    let mut tag = [0];
+    control.read_exact(&mut tag).unwrap();
+    assert_eq!(tag, *b"R");
 }
 
 #[test]
