@@ -45,6 +45,7 @@ use clap::{Parser, Subcommand};
 use clearway_harness::tools::repository_root;
 use experiment::{Experiment, Options, Part, Task};
 use result::Record;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -191,7 +192,7 @@ fn main() -> ExitCode {
 
 fn command(command: Command) -> Result<(), Failure> {
     match command {
-        Command::List => list(),
+        Command::List => list()?,
         Command::Run { name, options, only, json, resume } => {
             let task = Task { options, part: only.map_or(Part::Whole, Part::Only) };
             return run(&chosen(&name)?, &task, json, resume);
@@ -237,17 +238,23 @@ fn is_named(experiment: &str, name: &str) -> bool {
     experiment.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-fn list() {
+/// Prints the experiments. A reader that leaves early, such as `head`, is no failure.
+fn list() -> Result<(), Failure> {
     let all: Vec<&Experiment> = EXPERIMENTS.iter().collect();
     let lengths = lengths(&all);
+    let mut lines = Vec::new();
     for (experiment, length) in EXPERIMENTS.iter().zip(&lengths) {
-        println!("{:<20} {}", experiment.name, experiment.about);
-        println!("{:<20}   {}", "", runs::described(length.as_ref()));
-        for bar in experiment.bars {
-            println!("{:<20}   bar: {bar}", "");
-        }
+        lines.push(format!("{:<20} {}", experiment.name, experiment.about));
+        lines.push(format!("{:<20}   {}", "", runs::described(length.as_ref())));
+        lines.extend(experiment.bars.iter().map(|bar| format!("{:<20}   bar: {bar}", "")));
     }
-    println!("{}", runs::total(&lengths));
+    lines.push(runs::total(&lengths));
+    match writeln!(io::stdout(), "{}", lines.join("\n")) {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::Failed(format!("output: {e}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Returns the times of whole runs, from the records here or the published ones.

@@ -5,6 +5,7 @@ use crate::client::Reply;
 use crate::config::Size;
 use crate::control;
 use crate::exit::{ExitCode, ExitFailure, NOT_A_SOURCE};
+use crate::output;
 use clearway_coordinator::copy_of::{self, BackupError, BackupProgress, BackupReport, Manifest};
 use clearway_coordinator::{OpenError, OpenErrorKind, Pace};
 use clearway_env::{Disk, OsDisk};
@@ -40,7 +41,8 @@ impl ProgressPrinter {
     fn step(&mut self, progress: BackupProgress) {
         if self.last.elapsed() >= INTERVAL {
             self.last = Instant::now();
-            eprintln!("{}: {} of {}", self.what, size(progress.done), size(progress.total));
+            let [done, total] = [progress.done, progress.total].map(size);
+            output::report(format_args!("{}: {done} of {total}", self.what));
         }
     }
 }
@@ -59,13 +61,10 @@ fn wait(how_long: Duration) {
     }
 }
 
-fn done(what: &str, report: &BackupReport, began: Instant) {
+fn done(what: &str, report: &BackupReport, began: Instant) -> Result<(), ExitFailure> {
     let BackupReport { bytes, begin, end } = report;
-    println!(
-        "{what}: {}, log {begin} to {end}, {:.1} s",
-        size(*bytes),
-        began.elapsed().as_secs_f64()
-    );
+    let (size, took) = (size(*bytes), began.elapsed().as_secs_f64());
+    output::print(format_args!("{what}: {size}, log {begin} to {end}, {took:.1} s"))
 }
 
 /// Returns true if a copy at `target` would be inside `dir`, after following symbolic links.
@@ -125,8 +124,7 @@ pub fn backup(flags: &BackupFlags) -> Result<(), ExitFailure> {
         }
         taken => taken.map_err(|e| failure(&e))?,
     };
-    done("backup complete", &report, began);
-    Ok(())
+    done("backup complete", &report, began)
 }
 
 /// Asks the server that has the directory open to take the backup.
@@ -142,7 +140,7 @@ fn from_server(flags: &BackupFlags) -> Result<BackupReport, ExitFailure> {
     }
     let mut row = Vec::new();
     let answer = control::run(&flags.dir, &sql, &mut |reply| match reply {
-        Reply::Notice(text) => eprintln!("{text}"),
+        Reply::Notice(text) => output::report(text),
         Reply::Row(values) => row = values,
     });
     let dir = flags.dir.display();
@@ -218,6 +216,5 @@ pub fn restore(flags: &RestoreFlags) -> Result<(), ExitFailure> {
         Some(dir) => ("restored", copy_of::restore(disk, &flags.backup, dir, &mut step)),
         None => ("backup is complete and sound", copy_of::verify(disk, &flags.backup, &mut step)),
     };
-    done(what, &result.map_err(|e| failure(&e))?, began);
-    Ok(())
+    done(what, &result.map_err(|e| failure(&e))?, began)
 }

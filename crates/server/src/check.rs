@@ -2,6 +2,7 @@
 
 use crate::cli::CheckFlags;
 use crate::exit::{ExitFailure, NOT_A_SOURCE};
+use crate::output;
 use clearway_coordinator::{
     CheckOptions, CheckProgress, CheckReport, FINDINGS, Finding, OpenError, OpenErrorKind,
 };
@@ -20,6 +21,8 @@ const PAGE: u64 = 8192;
 struct ProgressPrinter {
     began: Instant,
     last: Instant,
+    /// The first failure of the output. The check continues: its result is the exit status.
+    printed: Result<(), ExitFailure>,
 }
 
 impl CheckProgress for ProgressPrinter {
@@ -30,11 +33,14 @@ impl CheckProgress for ProgressPrinter {
         self.last = Instant::now();
         // Each page is counted twice; see `CheckProgress`.
         let rate = (done * PAGE) as f64 / self.began.elapsed().as_secs_f64() / f64::from(1 << 20);
-        eprintln!("checked: {} of {} pages ({:.0} MiB/s)", done / 2, of / 2, rate);
+        let (done, of) = (done / 2, of / 2);
+        output::report(format_args!("checked: {done} of {of} pages ({rate:.0} MiB/s)"));
     }
 
     fn found(&mut self, finding: &Finding) {
-        println!("{finding}");
+        if self.printed.is_ok() {
+            self.printed = output::print(finding);
+        }
     }
 }
 
@@ -55,16 +61,17 @@ pub fn check(flags: &CheckFlags) -> Result<(), ExitFailure> {
     })?;
     let options = CheckOptions { memory: flags.memory.0 as usize, ..CheckOptions::new(file) };
     let began = Instant::now();
-    let mut printer = ProgressPrinter { began, last: began };
+    let mut printer = ProgressPrinter { began, last: began, printed: Ok(()) };
     let report = clearway_coordinator::check(Arc::new(OsDisk), &flags.dir, options, &mut printer);
     let report = report.map_err(|error| failure(&error))?;
-    summary(&report, began.elapsed());
-    if report.storage.is_sound() {
-        println!("sound: {}", flags.dir.display());
-        return Ok(());
+    let (summary, dir) = (summary(&report, began.elapsed()), flags.dir.display());
+    let sound = report.storage.is_sound();
+    let last = if sound { format!("\nsound: {dir}") } else { String::new() };
+    let printed = printer.printed.and_then(|()| output::print(format_args!("{summary}{last}")));
+    if sound {
+        return printed;
     }
-    let message =
-        format!("{} is damaged: {} findings of damage", flags.dir.display(), report.storage.damage);
+    let message = format!("{dir} is damaged: {} findings of damage", report.storage.damage);
     Err(ExitFailure::open(message, OpenErrorKind::Damaged))
 }
 
@@ -78,23 +85,24 @@ fn failure(error: &OpenError) -> ExitFailure {
     ExitFailure { hint, ..failure }
 }
 
-fn summary(report: &CheckReport, took: Duration) {
+fn summary(report: &CheckReport, took: Duration) -> String {
     let storage = &report.storage;
+    let mut lines = Vec::new();
     let shown = storage.findings.len() as u64;
     if storage.damage + storage.notes > shown {
-        println!(
+        lines.push(format!(
             "{} more findings are not listed, after the first {FINDINGS}",
             storage.damage + storage.notes - shown
-        );
+        ));
     }
     match &storage.recovery {
-        Some(recovery) if recovery.redone + recovery.undone > 0 => println!(
+        Some(recovery) if recovery.redone + recovery.undone > 0 => lines.push(format!(
             "not shut down cleanly: checked in the state that the next start recovers, {} log records redone, {} transactions undone",
             recovery.redone, recovery.undone
-        ),
+        )),
         _ => {}
     }
-    println!(
+    lines.push(format!(
         "{} partitions, {} pages ({} free), {} trees, {} keys, {} tables, {} rows, {} bytes of log",
         storage.partitions,
         storage.pages,
@@ -104,13 +112,18 @@ fn summary(report: &CheckReport, took: Duration) {
         report.tables,
         report.rows,
         storage.log_bytes
-    );
+    ));
     if report.not_compared > 0 {
-        println!(
+        lines.push(format!(
             "{} indexes could not be compared with their rows because of damage",
             report.not_compared
-        );
+        ));
     }
     let rate = (storage.pages * PAGE) as f64 / took.as_secs_f64().max(1e-9) / f64::from(1 << 20);
-    println!("{} indexes compared; {:.1} s, {rate:.0} MiB/s", report.indexes, took.as_secs_f64());
+    lines.push(format!(
+        "{} indexes compared; {:.1} s, {rate:.0} MiB/s",
+        report.indexes,
+        took.as_secs_f64()
+    ));
+    lines.join("\n")
 }

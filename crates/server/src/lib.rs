@@ -27,6 +27,7 @@ mod locks;
 mod long_waits;
 pub mod metrics;
 mod net;
+pub mod output;
 mod page_io;
 mod plans;
 pub mod serve;

@@ -5,7 +5,7 @@
 use clap::Parser;
 use clearway_server::cli::{self, Cli, Command};
 use clearway_server::exit::{self, ExitFailure};
-use clearway_server::{Config, backup, check, serve, top};
+use clearway_server::{Config, backup, check, output, serve, top};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("clearway: {failure}");
+            output::report(format_args!("clearway: {failure}"));
             failure.code.into()
         }
     }

@@ -1,7 +1,7 @@
 //! The server process: its log output, its signals and its exit.
 
 use crate::exit::{ExitCode, ExitFailure};
-use crate::{Config, Server};
+use crate::{Config, Server, output};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::IsTerminal;
 use std::sync::mpsc;
@@ -23,18 +23,22 @@ pub fn serve(config: Config) -> Result<(), ExitFailure> {
         .with_env_filter(filter)
         .with_ansi(colours)
         .with_writer(std::io::stderr)
+        // It would report a failed write to standard error there, and panic when that fails, too.
+        .log_internal_errors(false)
         .init();
     survive_file_limits()
         .map_err(|e| ExitFailure::new(ExitCode::Other, format!("cannot handle signals: {e}")))?;
     let stop = signals().map_err(|message| ExitFailure::new(ExitCode::Other, message))?;
     let server = Server::start(config)?;
-    println!("{}", server.banner());
+    if let Err(failure) = output::print(server.banner()) {
+        tracing::warn!("{}", failure.message);
+    }
     while let Err(mpsc::RecvTimeoutError::Timeout) = stop.recv_timeout(WATCH) {
         if let Some(why) = server.failed() {
             // A failed fsync is never retried: the next start's recovery decides what is on disk.
             // No orderly shutdown either, since it could wait for I/O that never completes.
             let failure = ExitFailure::stopped(why);
-            eprintln!("clearway: {failure}");
+            output::report(format_args!("clearway: {failure}"));
             std::process::exit(failure.code as i32);
         }
     }

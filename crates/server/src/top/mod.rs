@@ -12,6 +12,7 @@ mod view;
 
 use crate::client::{Client, Reply};
 use crate::exit::{ExitCode, ExitFailure};
+use crate::output;
 use blocked::Blocked;
 use clap::Args;
 use clearway_types::{SqlError, SqlState};
@@ -93,13 +94,8 @@ fn once(server: &mut Server, flags: &TopFlags, stop: &AtomicBool) -> Result<(), 
     let after = server.sample()?;
     let blocked = server.blocked()?;
     let rows = view::screen(&server.name, &after.since(&before), &blocked, usize::MAX, usize::MAX);
-    let text: String = rows.iter().map(|row| format!("{}\n", row.text.trim_end())).collect();
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-            Err(ExitFailure::new(ExitCode::Other, format!("output: {e}")))
-        }
-        _ => Ok(()),
-    }
+    let lines: Vec<&str> = rows.iter().map(|row| row.text.trim_end()).collect();
+    output::print(lines.join("\n"))
 }
 
 fn watch(

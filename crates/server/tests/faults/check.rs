@@ -291,3 +291,21 @@ fn damage_anywhere_in_a_killed_servers_log_is_refused() {
     assert_eq!(connect(&server).number("SELECT count(*) FROM t").unwrap(), 40);
     server.stop().unwrap();
 }
+
+/// `clearway check DIR | head` with a reader that has left.
+#[test]
+fn reader_that_leaves_does_not_end_the_check() {
+    let place = Place::new("check-pipe");
+    filled(&place.data()).stop().unwrap();
+    let checked = || {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let done = check(&place.data()).stdout(writer).output().unwrap();
+        (done.status.code(), String::from_utf8(done.stderr).unwrap())
+    };
+    let (code, err) = checked();
+    assert_eq!(code, Some(0), "{err}");
+    damage(&place.data(), leaf_with(&place.data(), "owner 4"));
+    let (code, err) = checked();
+    assert!(code == Some(9) && err.contains("is damaged: "), "{code:?}: {err}");
+}

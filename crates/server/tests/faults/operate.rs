@@ -5,7 +5,6 @@ use crate::place::{LIMIT, Place, binary, is_available, run};
 use clearway_harness::Endpoint;
 use clearway_harness::client::PgClient;
 use clearway_harness::process::Running;
-use std::ffi::OsStr;
 use std::io::Read;
 use std::net::TcpStream;
 use std::path::Path;
@@ -38,6 +37,13 @@ fn logging(place: &Place) -> Running {
         assert!(running.line(LIMIT).unwrap().is_some(), "no start:\n{}", running.output());
     }
     running
+}
+
+/// The command of [`serve`] with another filter for the log.
+fn logs(filter: &str, serve: &Command) -> Command {
+    let mut command = Command::new(serve.get_program());
+    command.args(serve.get_args().map(|arg| if arg == "off" { filter.as_ref() } else { arg }));
+    command
 }
 
 #[test]
@@ -150,21 +156,18 @@ fn unix_socket_of_a_running_server_is_not_taken() {
 #[test]
 fn connections_leave_descriptors_for_files() {
     let place = Place::new("descriptors");
-    let limited = |files: u64, program: &[&OsStr]| {
+    let limited = |files: u64, program: &Command| {
         let mut command = Command::new("prlimit");
-        command.arg(format!("--nofile={files}:{files}")).args(program);
+        command.arg(format!("--nofile={files}:{files}"));
+        command.arg(program.get_program()).args(program.get_args());
         command
     };
-    if !is_available("descriptors", &mut limited(256, &["true".as_ref()])) {
+    if !is_available("descriptors", &mut limited(256, &Command::new("true"))) {
         return;
     }
     let serve = serve(&place.data());
-    let mut program = vec![serve.get_program()];
-    program.extend(serve.get_args());
-    refused(&mut limited(64, &program), 2, "the limit of 64 open files is too low: at least ");
-    let warns = |arg| if arg == "off" { OsStr::new("warn") } else { arg };
-    let program: Vec<_> = program.into_iter().map(warns).collect();
-    let mut server = Running::start(&mut limited(256, &program), "").unwrap();
+    refused(&mut limited(64, &serve), 2, "the limit of 64 open files is too low: at least ");
+    let mut server = Running::start(&mut limited(256, &logs("warn", &serve)), "").unwrap();
     let port = until_ready(&mut server);
     let mut client = PgClient::connect(&Endpoint::loopback(port), LIMIT).unwrap();
     client.query("create table t (a int primary key, b text)").unwrap();
@@ -195,4 +198,45 @@ fn connections_leave_descriptors_for_files() {
     for warning in ["max_connections is lowered from 10000 to 1", "new connections are closed: "] {
         assert!(done.output.contains(warning), "{warning} is not in\n{}", done.output);
     }
+}
+
+/// The command in a shell that redirects its output.
+fn redirected(command: &Command, redirection: &str) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("exec \"$0\" \"$@\" {redirection}")]);
+    shell.arg(command.get_program()).args(command.get_args());
+    shell
+}
+
+#[test]
+fn output_that_cannot_be_written_is_reported() {
+    let place = Place::new("output");
+    let server = started(&place.data());
+    server.signal("TERM").unwrap();
+    assert_eq!(server.finish(LIMIT).unwrap().status.code(), Some(0));
+    for (verb, more) in [("backup", Some(place.path().join("copy"))), ("check", None)] {
+        let mut command = Command::new(binary());
+        command.arg(verb).arg(place.data()).args(more);
+        // On a slow disk there may be lines about the progress, too.
+        let done = run(&mut redirected(&command, ">/dev/full"));
+        let reported = done.output.contains("clearway: output: No space left on device");
+        assert!(done.status.code() == Some(1) && reported, "{}: {}", done.status, done.output);
+    }
+    assert!(place.path().join("copy/manifest").exists());
+}
+
+#[test]
+fn server_runs_without_its_output() {
+    let place = Place::new("silent");
+    let server = logs("info", &serve(&place.data()));
+    let mut running = Running::start(&mut redirected(&server, "2>/dev/full"), "").unwrap();
+    until_ready(&mut running);
+    running.signal("TERM").unwrap();
+    assert_eq!(running.finish(LIMIT).unwrap().status.code(), Some(0));
+    let mut running = Running::start(&mut redirected(&server, ">/dev/full"), "").unwrap();
+    while !running.output().contains("output: No space left on device") {
+        assert!(running.line(LIMIT).unwrap().is_some(), "no warning:\n{}", running.output());
+    }
+    running.signal("TERM").unwrap();
+    assert_eq!(running.finish(LIMIT).unwrap().status.code(), Some(0));
 }
