@@ -1,7 +1,7 @@
 //! `clearway check`: terminal output and exit status.
 
 use crate::cli::CheckFlags;
-use crate::exit::{ExitFailure, NOT_A_SOURCE};
+use crate::exit::{ExitCode, ExitFailure, NOT_A_SOURCE};
 use crate::output;
 use clearway_coordinator::{
     CheckOptions, CheckProgress, CheckReport, FINDINGS, Finding, OpenError, OpenErrorKind,
@@ -52,13 +52,21 @@ fn scratch(dir: &Path) -> io::Result<Arc<dyn File>> {
     Ok(file)
 }
 
+fn no_scratch(dir: &Path, error: io::Error) -> ExitFailure {
+    let doing = format!("cannot create a scratch file in {}", dir.display());
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ExitFailure {
+            hint: Some("Name an existing directory with --scratch, or in TMPDIR."),
+            ..ExitFailure::new(ExitCode::Usage, format!("{doing}: {error}"))
+        },
+        _ => failure(&OpenError::Io { doing, error }),
+    }
+}
+
 /// Runs `clearway check DIR`.
 pub fn check(flags: &CheckFlags) -> Result<(), ExitFailure> {
     let dir = flags.scratch.clone().unwrap_or_else(std::env::temp_dir);
-    let file = scratch(&dir).map_err(|error| {
-        let doing = format!("cannot create a scratch file in {}", dir.display());
-        failure(&OpenError::Io { doing, error })
-    })?;
+    let file = scratch(&dir).map_err(|error| no_scratch(&dir, error))?;
     let options = CheckOptions { memory: flags.memory.0 as usize, ..CheckOptions::new(file) };
     let began = Instant::now();
     let mut printer = ProgressPrinter { began, last: began, printed: Ok(()) };

@@ -133,6 +133,13 @@ fn check_refuses_what_is_not_a_data_directory() {
     refused(&mut nowhere, 5, "is not a data directory");
     let hint = "hint: Nothing was changed. Name the data directory of a server, ";
     assert!(run(&mut nowhere).output.contains(hint), "{}", run(&mut nowhere).output);
+    std::fs::write(place.path().join("file"), "").unwrap();
+    for scratch in ["nowhere", "file"].map(|name| place.path().join(name)) {
+        let mut unusable = check(place.path());
+        unusable.arg("--scratch").arg(&scratch);
+        let says = format!("cannot create a scratch file in {}", scratch.display());
+        refused(&mut unusable, 2, &says);
+    }
     let help = run(check(place.path()).arg("--help"));
     assert!(
         help.status.success() && help.output.contains("9  damage was found"),
