@@ -28,7 +28,8 @@ pub struct Cli {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Runs the server until it receives SIGINT, SIGTERM or SIGHUP.
+    /// Runs the server until it receives SIGINT, SIGTERM or SIGHUP. SIGHUP stays ignored if it is
+    /// ignored at the start, as by nohup.
     #[command(after_help = crate::exit::TABLE)]
     Serve(Box<Flags>),
     /// Copies a database to a new directory and verifies every page. The server may be running.

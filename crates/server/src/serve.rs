@@ -55,12 +55,24 @@ fn survive_file_limits() -> std::io::Result<()> {
     signal_hook::flag::register(rustix::process::Signal::XFSZ.as_raw(), exceeded).map(drop)
 }
 
+/// Returns true if the process ignores SIGHUP, as `nohup` arranges. `status`: /proc/self/status.
+fn ignores_hangup(status: &str) -> bool {
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask & 1 << (SIGHUP - 1) != 0)
+}
+
 /// Returns a channel that receives a message at the first SIGINT, SIGTERM or SIGHUP. The second
 /// signal exits at once. SIGHUP stops the server too: it comes when the terminal is closed, and no
-/// setting can be reloaded.
+/// setting can be reloaded. If it is ignored at the start, it stays ignored.
 fn signals() -> Result<mpsc::Receiver<()>, String> {
     let (tell, stop) = mpsc::channel();
-    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])
+    let mut handled = vec![SIGINT, SIGTERM];
+    // Without /proc, a hang-up stops the server.
+    if !ignores_hangup(&std::fs::read_to_string("/proc/self/status").unwrap_or_default()) {
+        handled.push(SIGHUP);
+    }
+    let mut signals = signal_hook::iterator::Signals::new(handled)
         .map_err(|e| format!("cannot handle signals: {e}"))?;
     let watch = move || {
         for (earlier, _) in signals.forever().enumerate() {
@@ -74,4 +86,16 @@ fn signals() -> Result<mpsc::Receiver<()>, String> {
         .spawn(watch)
         .map_err(|e| format!("cannot start a thread: {e}"))?;
     Ok(stop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mask_of_ignored_signals_is_read() {
+        assert!(ignores_hangup("Name:\tx\nSigIgn:\t0000000000001001\nSigCgt:\t0\n"));
+        assert!(!ignores_hangup("SigBlk:\t0000000000000001\nSigIgn:\t0000000000001000\n"));
+        assert!(!ignores_hangup("SigIgn:\tmany\n") && !ignores_hangup(""));
+    }
 }
