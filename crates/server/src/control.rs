@@ -16,24 +16,28 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 /// libpq's name for a socket of port 1.
-const NAME: &str = ".s.PGSQL.1";
+pub(crate) const NAME: &str = ".s.PGSQL.1";
 /// The longest path that fits in a socket address, in bytes.
 const MAX_PATH: usize = 107;
 
-/// Calls `with` with a path to the socket that fits in a socket address.
-fn reach<T>(dir: &Path, with: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
-    let path = dir.join(NAME);
+/// Calls `with` with a path to the socket of this name that fits in a socket address.
+pub(crate) fn reach<T>(
+    dir: &Path,
+    name: &str,
+    with: impl FnOnce(&Path) -> io::Result<T>,
+) -> io::Result<T> {
+    let path = dir.join(name);
     if path.as_os_str().len() <= MAX_PATH {
         return with(&path);
     }
     let dir = File::open(dir)?;
-    with(&PathBuf::from(format!("/proc/self/fd/{}/{NAME}", dir.as_raw_fd())))
+    with(&PathBuf::from(format!("/proc/self/fd/{}/{name}", dir.as_raw_fd())))
 }
 
 /// Listens in a data directory whose lock this process holds.
 pub(crate) fn listen(dir: &Path) -> io::Result<mio::net::UnixListener> {
     remove(dir)?;
-    let listener = reach(dir, |path| mio::net::UnixListener::bind(path))?;
+    let listener = reach(dir, NAME, |path| mio::net::UnixListener::bind(path))?;
     fs::set_permissions(dir.join(NAME), Permissions::from_mode(0o600))?;
     Ok(listener)
 }
@@ -57,6 +61,6 @@ pub(crate) fn run(
     sql: &str,
     on_reply: &mut dyn FnMut(Reply),
 ) -> io::Result<Result<(), SqlError>> {
-    let stream = reach(dir, |path| UnixStream::connect(path))?;
+    let stream = reach(dir, NAME, |path| UnixStream::connect(path))?;
     Client::log_in(stream, "clearway backup")?.run(sql, on_reply)
 }

@@ -11,6 +11,7 @@ mod terminal;
 mod view;
 
 use crate::client::{Client, Reply};
+use crate::control;
 use crate::exit::{ExitCode, ExitFailure};
 use crate::output;
 use blocked::Blocked;
@@ -236,7 +237,8 @@ fn tcp(address: &str) -> io::Result<Box<dyn Stream>> {
     Err(failed)
 }
 
-/// Connects to the only socket in a directory, which has libpq's name for sockets.
+/// Connects to the only socket in a directory, which has libpq's name for sockets. In a data
+/// directory that may have two, it is the control socket.
 fn unix(dir: &Path) -> io::Result<Box<dyn Stream>> {
     let mut sockets = Vec::new();
     for entry in std::fs::read_dir(dir)? {
@@ -246,9 +248,12 @@ fn unix(dir: &Path) -> io::Result<Box<dyn Stream>> {
             sockets.push(name.into_owned());
         }
     }
+    if sockets.iter().any(|name| name == control::NAME) {
+        sockets = vec![control::NAME.to_owned()];
+    }
     match sockets.as_slice() {
         [one] => {
-            let stream = UnixStream::connect(dir.join(one))?;
+            let stream = control::reach(dir, one, |path| UnixStream::connect(path))?;
             stream.set_read_timeout(Some(PATIENCE))?;
             Ok(Box::new(stream))
         }

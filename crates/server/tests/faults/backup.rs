@@ -258,13 +258,22 @@ fn stopping_server_aborts_its_backup() {
 }
 
 #[test]
-fn backup_works_with_a_path_longer_than_a_socket_address() {
+fn commands_work_with_a_path_longer_than_a_socket_address() {
     let place = Place::new("backup-far");
     let far: PathBuf = place.path().join("a-directory-with-a-long-name/".repeat(5));
     std::fs::create_dir_all(&far).unwrap();
     let data = far.join("data");
     let server = started(&data);
     fill(&mut client(&server));
+    let top = || {
+        let mut top = Command::new(binary());
+        done(top.args(["top", "--once", "--interval", "0.1", "--unix-socket"]).arg(&data));
+    };
+    top();
+    // A server may have its Unix socket in its data directory, too.
+    drop(std::os::unix::net::UnixListener::bind(place.path().join("other")).unwrap());
+    std::fs::rename(place.path().join("other"), data.join(".s.PGSQL.5432")).unwrap();
+    top();
     done(&mut backup(&data, &place.path().join("it's here")));
     assert!(place.path().join("it's here/manifest").exists());
     stop(server);
