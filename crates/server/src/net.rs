@@ -76,7 +76,8 @@ pub fn lengthen_backlog(listener: impl AsFd) -> io::Result<()> {
 }
 
 /// Enables keepalive. If a client's machine is gone, its connection ends, and so do its transaction
-/// and locks.
+/// and locks. Linux does not probe while sent bytes are not acknowledged: then the connection ends
+/// when the retransmissions end, after about 15 minutes (`net.ipv4.tcp_retries2`).
 fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;
