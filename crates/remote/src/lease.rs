@@ -6,9 +6,14 @@
 //! words with a [`LeaseWatch`]. A worker whose count has not changed for the lease time is
 //! considered dead. Then [`crate::recovery`] begins at all owners.
 //!
-//! Correctness does not depend on the leases. A live worker that is considered dead is fenced off
-//! and loses only its transactions. So clocks are never compared, and no bound on delays is
-//! assumed.
+//! Where the fabric checks each verb at the owner, correctness does not depend on the leases. A
+//! live worker that is considered dead is fenced off and loses only its transactions. So clocks are
+//! never compared, and no bound on delays is assumed.
+//!
+//! On shared memory ([`clearway_fabric::shm`]) the worker's own process executes a verb, and the
+//! fence does not stop one that has begun. A worker that is suspended in the middle of a verb is
+//! reported as dead, too. If it continued after the fence, it would write to a row that another
+//! transaction has locked. So its process must have ended before the fence: kill it first.
 //!
 //! In the other direction, a worker notices the death of an owner's node when a verb fails.
 //! Renewals are such verbs, so a worker without transactions notices it, too.
@@ -45,7 +50,8 @@ impl LeaseWatch {
     }
 
     /// Checks the owner's region and returns the workers considered dead. They are returned until
-    /// their words are cleared. `now_ns` is this owner's monotonic time.
+    /// their words are cleared. On shared memory, end their processes before the fence: a suspended
+    /// one may continue. `now_ns` is this owner's monotonic time.
     pub fn look(&mut self, now_ns: u64, region: &dyn Region) -> Vec<u16> {
         let looked_ns = self.looked_ns.replace(now_ns).unwrap_or(now_ns);
         let slept = now_ns - looked_ns > self.lease_ns / 2;

@@ -10,7 +10,8 @@
 //! [`LeaseWatch`](crate::LeaseWatch) considers a worker dead when its lease expires.
 //!
 //! 1. The owners fence their regions ([`Region::fence`]). No verb of any worker has an effect from
-//!    now on.
+//!    now on. On shared memory this holds only if the dead worker's process has ended: kill it
+//!    first, because it may only be suspended.
 //! 2. The survivors stop, let all verbs in flight finish
 //!    ([`RowWorker::drain`](crate::RowWorker::drain)), and announce which locks they certainly hold
 //!    ([`RowWorker::pause`](crate::RowWorker::pause)).
