@@ -18,7 +18,8 @@
 //!    the end is read, and a page is written to its file only when the log is durable up to its
 //!    LSN. Each page is checked.
 //! 2. The log from the checkpoint's `scan_from` on is kept until it has been copied (`LogPin`).
-//! 3. Damaged data is never copied: the backup fails and names the file and the place.
+//! 3. Damaged data is never copied: the backup fails and names the file and the place. A page in
+//!    use that the file does not have is damage, unless the copied log creates it (`lost`).
 //! 4. A directory without a valid manifest is not a backup; a directory without a control file is
 //!    not a database. Each is written last, when everything else is durable.
 //!
@@ -33,6 +34,7 @@
 //! manifest.
 
 mod error;
+mod lost;
 mod manifest;
 mod output;
 mod restore;

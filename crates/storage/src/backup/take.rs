@@ -8,6 +8,7 @@ use clearway_env::Disk;
 use clearway_sync::atomic::{AtomicU64, Ordering};
 use clearway_types::{Lsn, PageId, PartitionId};
 
+use super::lost::{FIRST_PAGES, LostPages, is_empty, pages_in_use};
 use super::manifest::{LOG, Manifest, NAME, data_name};
 use super::output::Output;
 use super::{BLOCK, BackupError, BackupProgress, BackupReport, BackupStep, Meter};
@@ -97,9 +98,10 @@ impl Source<'_> {
         };
         let mut entries = Vec::new();
         let mut newest = (Lsn(0), PageId::new(PartitionId(0), 0));
+        let mut lost = LostPages::default();
         for partition in (0..partitions).map(PartitionId) {
             let mut out = Output::create(&**self.disk, target, &data_name(partition.0))?;
-            self.copy_pages(partition, &mut out, &mut newest, &mut meter)?;
+            self.copy_pages(partition, &mut out, &mut newest, &mut lost, &mut meter)?;
             entries.push(out.finish(&mut meter)?);
         }
         let end = end()?;
@@ -113,8 +115,14 @@ impl Source<'_> {
         let begin = self.state.scan_from;
         meter.progress.total += end.0.saturating_sub(begin.0);
         let mut log = Output::create(&**self.disk, target, LOG)?;
-        let mut sink = |bytes: &[u8]| log.write(bytes, &mut meter);
+        let (mut at, redo) = (begin, self.state.redo);
+        let mut sink = |bytes: &[u8]| {
+            lost.recreated(at, bytes, redo).map_err(OpenError::from)?;
+            at.0 += bytes.len() as u64;
+            log.write(bytes, &mut meter)
+        };
         self.log.read(begin, end, &mut sink)?;
+        lost.none_left().map_err(OpenError::from)?;
         entries.push(log.finish(&mut meter)?);
         let State { redo, next_txn, .. } = self.state;
         let (program, segment_size) = (program.to_owned(), self.log.segment_size());
@@ -137,11 +145,13 @@ impl Source<'_> {
         partition: PartitionId,
         out: &mut Output,
         newest: &mut (Lsn, PageId),
+        lost: &mut LostPages,
         meter: &mut Meter<'_>,
     ) -> Result<(), BackupError> {
         // Pages added to the file after this point have only changes logged after the checkpoint;
         // redo creates them.
         let pages = self.files.page_count(partition)?;
+        let mut in_use = FIRST_PAGES;
         let mut block = vec![0; BLOCK];
         for first in (0..pages).step_by(BLOCK / PAGE_SIZE) {
             let n = ((pages - first) as usize).min(BLOCK / PAGE_SIZE);
@@ -151,9 +161,16 @@ impl Source<'_> {
                 if lsn(page) > newest.0 {
                     *newest = (lsn(page), PageId::new(partition, no));
                 }
+                if no == 0 {
+                    in_use = pages_in_use(page);
+                }
+                if no < in_use && is_empty(page) {
+                    lost.add(partition, no, no + 1);
+                }
             }
             out.write(run, meter)?;
         }
+        lost.add(partition, pages, in_use);
         Ok(())
     }
 

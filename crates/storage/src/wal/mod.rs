@@ -34,7 +34,7 @@ pub use log::{DURABLE, Log};
 pub use open::{Wal, WalConfig};
 pub use reader::{WalEntry, WalError, WalReader};
 pub use room::SpaceWaits;
-pub(crate) use span::{Restored, Span};
+pub(crate) use span::{Restored, Span, records};
 
 use clearway_types::Lsn;
 

@@ -84,6 +84,19 @@ fn whole_records(window: &[u8], at: u64) -> Result<usize, u64> {
     Ok(used)
 }
 
+/// Returns the start and the payload of each record in `log`: complete verified records from `at`
+/// on, as [`Span::read`] passes them.
+pub(crate) fn records(at: Lsn, log: &[u8]) -> impl Iterator<Item = (Lsn, &[u8])> {
+    let mut used = 0;
+    std::iter::from_fn(move || {
+        let start = at.0 + used as u64;
+        let record = log.get(used..)?;
+        let header = Header::parse(record, start)?;
+        used += (header.end() - start) as usize;
+        Some((Lsn(start), record.get(HEADER..header.len())?))
+    })
+}
+
 /// Segments that are being filled with a range of the log.
 pub(crate) struct Restored {
     disk: Arc<dyn Disk>,

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::backup::{FRAMES, PARTITIONS, arc, continue_always, copy_dir, filled, take_offline};
-use crate::common::{World, config};
+use crate::common::{World, as_model, config};
 use clearway_env::{Disk, Open};
 use clearway_storage::backup::{self, BackupError};
-use clearway_storage::{Node, OpenErrorKind, Trees, TxnLog, TxnMode};
+use clearway_storage::{Node, OpenErrorKind, Store, Trees, TxnLog, TxnMode};
 use clearway_testkit::{Intercept, Intercepted, MemDisk, Opened};
 use clearway_types::{PageId, SqlError, SqlState, TreeId};
 
@@ -128,6 +128,93 @@ fn damaged_database_is_not_backed_up() {
         assert_eq!(SqlError::from(error).state(), SqlState::DATA_CORRUPTED);
         assert!(!disk.exists(Path::new("copy/manifest")).unwrap());
         world.stores[0].commit_local(open);
+        world.node.shutdown();
+    }
+}
+
+/// Invariant 3, for pages that are gone.
+#[test]
+fn lost_pages_are_not_backed_up() {
+    // Each returns the first lost page.
+    type Lose = fn(&dyn clearway_env::File) -> u64;
+    let ways: [Lose; 4] = [
+        |file| file.write_all_at(&[0; PAGE as usize], 3 * PAGE).map(|()| 3).unwrap(),
+        |file| file.set_len(5 * PAGE).map(|()| 5).unwrap(),
+        |file| file.set_len(0).map(|()| 0).unwrap(),
+        // The log that is copied creates this one, but before redo starts.
+        |file| {
+            let mut pages = [0; 4];
+            file.read_exact_at(&mut pages, 36).unwrap();
+            let last = u64::from(u32::from_le_bytes(pages)) - 1;
+            file.write_all_at(&[0; PAGE as usize], last * PAGE).map(|()| last).unwrap()
+        },
+    ];
+    let path = Path::new("db/data/p0000.data");
+    for lose in ways {
+        let disk = MemDisk::new();
+        let (mut world, _, open) = filled(&disk, 2000);
+        let mut txn = TxnLog::new(world.node.alloc_txn_id());
+        for key in 2000..2100_u32 {
+            let key = key.to_be_bytes();
+            let insert =
+                |s: &mut Store| s.insert(&mut txn, TxnMode::Logged, TreeId(1), &key, &[7; 500]);
+            world.run(0, insert).unwrap();
+        }
+        world.stores[0].commit_local(txn);
+        world.node.checkpoint().unwrap();
+        assert!(len(&disk, path) > 6 * PAGE);
+        let first = lose(&*disk.open(path, Open::Existing).unwrap());
+        let online = world.node.backup(Path::new("online"), "test", &mut continue_always);
+        // The last checkpoint was the backup's, which keeps the log of the open transaction.
+        world.node.shutdown();
+        drop((world, open));
+        let offline = take_offline(&disk, "db");
+        for error in [online.unwrap_err(), offline.unwrap_err()] {
+            let what = format!("page {first} in p0000.data is damaged: it is in use");
+            assert!(error.to_string().contains(&what), "{error}");
+            assert_eq!(error.kind(), OpenErrorKind::Damaged, "{error}");
+        }
+        for target in ["online", "copy"] {
+            assert!(!disk.exists(&Path::new(target).join("manifest")).unwrap());
+        }
+    }
+}
+
+/// Invariant 3: pages that redo creates may be absent.
+#[test]
+fn pages_created_since_the_checkpoint_may_be_absent() {
+    type Lose = fn(&dyn clearway_env::File);
+    let ways: [Lose; 2] = [
+        |file| file.set_len(2 * PAGE).unwrap(),
+        |file| {
+            let rest = file.len().unwrap() - 2 * PAGE;
+            file.write_all_at(&vec![0; rest as usize], 2 * PAGE).unwrap();
+        },
+    ];
+    let path = Path::new("db/data/p0000.data");
+    for lose in ways {
+        let disk = MemDisk::new();
+        let (mut world, mut rows, open) = filled(&disk, 2000);
+        let end = world.stores[0].commit_local(open);
+        rows.insert(b"never committed".to_vec(), b"x".to_vec());
+        world.node.wal().wait_durable(end).unwrap();
+        let killed = disk.copy();
+        // A checkpoint that had written page 0, which counts the pages, and not yet the others.
+        world.node.checkpoint().unwrap();
+        let mut page_0 = [0; PAGE as usize];
+        disk.open(path, Open::Existing).unwrap().read_exact_at(&mut page_0, 0).unwrap();
+        assert!(u32::from_le_bytes(page_0[36..40].try_into().unwrap()) > 6, "pages in use");
+        let file = killed.open(path, Open::Existing).unwrap();
+        file.write_all_at(&page_0, 0).unwrap();
+        lose(&*file);
+        take_offline(&killed, "db").unwrap();
+        let alone = MemDisk::new();
+        copy_dir(&killed, &alone, Path::new("copy"));
+        backup::restore(arc(&alone), Path::new("copy"), Path::new("db"), &mut continue_always)
+            .unwrap();
+        let mut found = World::open(&alone, PARTITIONS, FRAMES).unwrap();
+        assert!(as_model(found.all(0, TreeId(1), false)) == rows);
+        found.node.shutdown();
         world.node.shutdown();
     }
 }
