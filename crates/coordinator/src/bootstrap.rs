@@ -15,9 +15,18 @@ pub(crate) fn cannot_read(error: std::io::Error) -> OpenError {
 }
 
 /// Returns the catalog as of the last commit. Creates the catalog's tree in a new directory.
+///
+/// # Errors
+/// Other trees exist without the catalog's, which was created before them: it is lost, and they are
+/// not to be dropped.
 pub(crate) fn load_catalog(node: &Node, stores: &mut [Store]) -> Result<Catalog, OpenError> {
+    let others = stores.iter().map(|store| store.trees().len()).sum::<usize>();
     let home = &mut stores[0];
     if !home.has_tree(CATALOG_TREE) {
+        if others > 0 {
+            let what = format!("its tree in partition 0 is missing, and {others} others exist");
+            return Err(OpenError::catalog(what));
+        }
         retry_blocking(node.pool(), || home.create_tree(CATALOG_TREE))?;
     }
     let mut tables = Vec::new();

@@ -78,7 +78,7 @@ impl Check<'_> {
                 self.report.tables = self.tables.len() as u64;
             }
             let rows = rows.get_or_insert_with(|| Rows::new(&self.tables, partitions));
-            self.trees(partition);
+            self.trees(partition)?;
             rows.enter(partition);
             self.checker.scan(partition, self.progress, &mut |entry| rows.see(entry));
             self.local_indexes(partition, rows)?;
@@ -97,11 +97,7 @@ impl Check<'_> {
     /// Returns the tables. Reports and omits those whose definition cannot be read.
     fn catalog(&mut self) -> Result<Vec<Arc<TableDef>>, OpenError> {
         let home = PartitionId(0);
-        let trees = self.checker.trees(home);
-        if !trees.contains(&CATALOG_TREE) {
-            if !trees.is_empty() {
-                self.damage(home, None, "the catalog's tree expected, none found".to_owned());
-            }
+        if !self.has_catalog() {
             return Ok(Vec::new());
         }
         if !self.checker.is_whole(home, CATALOG_TREE) {
@@ -133,9 +129,24 @@ impl Check<'_> {
         Ok(tables)
     }
 
+    fn has_catalog(&self) -> bool {
+        self.checker.trees(PartitionId(0)).contains(&CATALOG_TREE)
+    }
+
     /// Checks that every table has all its trees in the partition, and that every tree has a table.
-    fn trees(&mut self, partition: PartitionId) {
+    fn trees(&mut self, partition: PartitionId) -> Result<(), OpenError> {
         let existing: HashSet<TreeId> = self.checker.trees(partition).into_iter().collect();
+        if !self.has_catalog() {
+            // It is created before any other tree.
+            if !existing.is_empty() {
+                let what = format!(
+                    "the catalog's tree in partition 0 expected, none found: the tables of {} trees are unknown",
+                    existing.len()
+                );
+                self.damage(partition, None, what);
+            }
+            return Ok(());
+        }
         let mut owned = HashSet::from([CATALOG_TREE]);
         for table in self.tables.clone() {
             for tree in table.trees() {
@@ -152,8 +163,15 @@ impl Check<'_> {
         let mut orphans: Vec<TreeId> = existing.difference(&owned).copied().collect();
         orphans.sort_unstable();
         for tree in orphans {
-            let what = format!("tree {tree} belongs to no table: the next start drops it");
+            let mut keys = 0_u64;
+            if self.checker.is_whole(partition, tree) {
+                let count = self.checker.each(partition, tree, &mut |_, _| keys += 1);
+                count.map_err(bootstrap::cannot_read)?;
+            }
+            let what =
+                format!("tree {tree} of {keys} keys belongs to no table: the next start drops it");
             self.checker.add(FindingSeverity::Note, partition, None, what, self.progress);
         }
+        Ok(())
     }
 }

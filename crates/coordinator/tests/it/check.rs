@@ -3,7 +3,9 @@
 
 use crate::common::{Bank, Worker, open, plan};
 use crate::users::{Users, Who};
-use clearway_coordinator::{CheckOptions, CheckReport, check};
+use clearway_coordinator::{
+    CheckOptions, CheckReport, Engine, EngineConfig, OpenErrorKind, Waker, check,
+};
 use clearway_env::{Disk, Open};
 use clearway_ir::{Distribution, Statement, TableDef};
 use clearway_storage::{Blocked, Node, NodeConfig, Store, Trees};
@@ -305,6 +307,43 @@ fn malformed_catalog_is_reported() {
             .all(|line| line.starts_with("note: ") && line.contains("belongs to no table"))
     );
     assert_eq!((report.tables, report.storage.damage), (1, 1));
+}
+
+/// The file of partition 0 is one of a directory in which no server has run.
+#[test]
+fn lost_catalog_is_damage() {
+    let (disk, _) = filled();
+    let other = MemDisk::new();
+    let config = NodeConfig { partitions: Some(PARTITIONS), frames: 256, ..NodeConfig::default() };
+    let node = Node::open(Arc::new(other.clone()), Path::new("/data"), config).unwrap();
+    node.checkpoint().unwrap();
+    node.shutdown();
+    drop(node);
+    assert_eq!(findings(&checked(&other)), Vec::<String>::new(), "a new directory has no catalog");
+    let name = Path::new("/data/data/p0000.data");
+    let [from, to] = [&other, &disk].map(|disk| disk.open(name, Open::Existing).unwrap());
+    let mut bytes = vec![0; from.len().unwrap() as usize];
+    from.read_exact_at(&mut bytes, 0).unwrap();
+    to.set_len(0).unwrap();
+    to.write_all_at(&bytes, 0).unwrap();
+    let lines = findings(&checked(&disk));
+    assert_eq!(lines.len(), usize::from(PARTITIONS) - 1, "{lines:#?}");
+    for line in lines {
+        assert!(
+            !line.starts_with("note: ") && line.contains("the catalog's tree in partition 0"),
+            "{line}"
+        );
+    }
+    // A start drops nothing.
+    for _ in 0..2 {
+        let node = NodeConfig { frames: 256, ..NodeConfig::default() };
+        let config = EngineConfig { node, ..EngineConfig::default() };
+        let wakers = vec![Arc::new(|| {}) as Waker];
+        let started = Engine::open(Arc::new(disk.clone()), Path::new("/data"), config, wakers);
+        let error = started.err().unwrap();
+        assert_eq!(error.kind(), OpenErrorKind::Damaged, "{error}");
+        assert!(error.to_string().contains("its tree in partition 0 is missing"), "{error}");
+    }
 }
 
 /// The trees of DDL that ROLLBACK TO has undone are dropped at COMMIT, not only by the next start.
