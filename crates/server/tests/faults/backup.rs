@@ -195,6 +195,10 @@ fn backup_and_restore_are_refused() {
     drop(slow);
     while !run(&mut backup(&place.data(), &target("third"))).status.success() {}
     refused(&mut restore(&target("slow"), &target("new")), 9, "has no manifest");
+    refused(&mut restore(&target("nowhere"), &target("new")), 5, "there is no directory");
+    let mut verify = Command::new(binary());
+    verify.args(["restore", "--verify"]).arg(target("nowhere"));
+    refused(&mut verify, 5, "there is no directory");
     refused(&mut backup(&place.data(), &target("third")), 5, "is not an empty directory");
     let mut nothing = backup(&target("nothing"), &target("fourth"));
     refused(&mut nothing, 5, "is not a data directory");

@@ -30,6 +30,10 @@ pub enum BackupError {
     /// The manifest is missing or damaged: the backup is incomplete, or the directory is not a
     /// backup.
     Incomplete(String),
+    /// The backup is of a format version that this release does not read.
+    Version(String),
+    /// There is no such directory.
+    Missing(String),
     /// A file of the backup differs from what was written.
     Damaged {
         /// The file.
@@ -51,7 +55,9 @@ impl BackupError {
     pub fn kind(&self) -> OpenErrorKind {
         match self {
             Self::Busy => OpenErrorKind::InUse,
-            Self::Cancelled | Self::Occupied(_) => OpenErrorKind::Refused,
+            Self::Cancelled | Self::Occupied(_) | Self::Version(_) | Self::Missing(_) => {
+                OpenErrorKind::Refused
+            }
             Self::Io { error, .. } => OpenErrorKind::of_io(error),
             Self::Source(error) => error.kind(),
             Self::Incomplete(_) | Self::Damaged { .. } => OpenErrorKind::Damaged,
@@ -63,6 +69,8 @@ impl BackupError {
         Some(match (self, self.kind()) {
             (Self::Busy, _) => "Try again when the other backup has ended.",
             (Self::Occupied(_), _) => "Name a directory that does not exist yet.",
+            (Self::Version(_), _) => "Nothing is wrong with it: use the release that took it.",
+            (Self::Missing(_), _) => "Name the directory of a backup.",
             (Self::Incomplete(_) | Self::Damaged { .. }, _) => {
                 "Use another backup: no part of this one can be trusted."
             }
@@ -86,7 +94,8 @@ impl fmt::Display for BackupError {
             Self::Occupied(path) => write!(f, "{path} exists and is not an empty directory"),
             Self::Io { doing, error } => write!(f, "{doing}: {error}"),
             Self::Source(error) => write!(f, "{error}"),
-            Self::Incomplete(why) => f.write_str(why),
+            Self::Incomplete(why) | Self::Version(why) => f.write_str(why),
+            Self::Missing(path) => write!(f, "there is no directory {path}"),
             Self::Damaged { file, offset, what } => {
                 write!(f, "{file} is damaged at byte {offset}: {what}")
             }

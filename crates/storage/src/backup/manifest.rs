@@ -114,17 +114,21 @@ impl Manifest {
 
     /// Parses a manifest from untrusted bytes. The error says what is wrong.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
+        Self::parse_any(bytes)?.map_err(|version| {
+            format!(
+                "it is of format version {version}; this release reads versions {OLDEST} to {VERSION}"
+            )
+        })
+    }
+
+    /// Parses a manifest. Returns `Ok(Err(version))` for an intact one of a version that this
+    /// release does not read.
+    fn parse_any(bytes: &[u8]) -> Result<Result<Self, u32>, String> {
         let text = std::str::from_utf8(bytes).map_err(|_| "it is not text".to_owned())?;
         let version = text.lines().next().and_then(|line| line.strip_prefix(MAGIC)).map(str::trim);
-        match version.map(str::parse::<u32>) {
-            Some(Ok(OLDEST..=VERSION)) => {}
-            Some(Ok(other)) => {
-                return Err(format!(
-                    "it is of format version {other}; this program reads versions {OLDEST} to {VERSION}"
-                ));
-            }
-            _ => return Err("it does not begin like a manifest".to_owned()),
-        }
+        let Some(Ok(version)) = version.map(str::parse::<u32>) else {
+            return Err("it does not begin like a manifest".to_owned());
+        };
         let sum_at = text.len().saturating_sub(SUM_LINE.len() + 9);
         let sum =
             text.get(sum_at..).and_then(|line| line.strip_prefix(SUM_LINE)?.strip_suffix('\n'));
@@ -133,6 +137,10 @@ impl Manifest {
         let computed = crc32c::crc32c(&bytes[..sum_at]);
         if sum != computed {
             return Err(format!("its checksum should be {computed:08x}, but it says {sum:08x}"));
+        }
+        // Later, because a damaged version is none.
+        if !(OLDEST..=VERSION).contains(&version) {
+            return Ok(Err(version));
         }
         let mut lines = text[..sum_at].lines().skip(1).peekable();
         let mut manifest = Self {
@@ -152,7 +160,7 @@ impl Manifest {
             manifest.files.push(parse_file(&mut lines)?);
         }
         manifest.check()?;
-        Ok(manifest)
+        Ok(Ok(manifest))
     }
 
     /// Checks that a backup could have this manifest. File names are used as paths, so they must be
@@ -193,10 +201,14 @@ impl Manifest {
         Ok(())
     }
 
-    /// Parses the manifest of the backup at `path`; converts the error.
+    /// Parses the manifest at `path` of a backup; converts the error.
     pub(super) fn read(bytes: &[u8], path: &str) -> Result<Self, BackupError> {
-        Self::parse(bytes).map_err(|why| {
-            BackupError::Incomplete(format!("{path} is not a valid manifest: {why}"))
+        let incomplete =
+            |why| BackupError::Incomplete(format!("{path} is not a valid manifest: {why}"));
+        Self::parse_any(bytes).map_err(incomplete)?.map_err(|version| {
+            BackupError::Version(format!(
+                "{path} is of format version {version}; this release reads versions {OLDEST} to {VERSION}"
+            ))
         })
     }
 }
@@ -286,6 +298,16 @@ mod tests {
                 is_read.then(|| manifest.clone()),
                 "{version}: {parsed:?}"
             );
+            let read = Manifest::read(text.as_bytes(), "copy/manifest");
+            if !is_read {
+                let error = read.unwrap_err();
+                assert_eq!(error.kind(), crate::error::OpenErrorKind::Refused, "{error}");
+                assert!(error.hint().is_some_and(|hint| hint.contains("release")), "{error}");
+                // The same with a damaged version is damage.
+                let damaged = text.replacen(&format!("BACKUP {version}"), "BACKUP 9", 1);
+                let error = Manifest::read(damaged.as_bytes(), "copy/manifest").unwrap_err();
+                assert_eq!(error.kind(), crate::error::OpenErrorKind::Damaged, "{error}");
+            }
         }
     }
 

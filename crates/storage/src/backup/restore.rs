@@ -32,9 +32,12 @@ fn read_manifest(disk: &dyn Disk, backup: &Path) -> Result<Manifest, BackupError
     let file = match disk.open(&path, Open::Existing) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let dir = backup.display().to_string();
+            if !disk.exists(backup).map_err(BackupError::io(format!("cannot use {dir}")))? {
+                return Err(BackupError::Missing(dir));
+            }
             let why = format!(
-                "{} has no manifest: it is not a backup, or the backup was not finished",
-                backup.display()
+                "{dir} has no manifest: it is not a backup, or the backup was not finished"
             );
             return Err(BackupError::Incomplete(why));
         }
