@@ -190,7 +190,8 @@ fn check_target(target: &Path, report: &BackupReport) -> Result<(), ExitFailure>
 fn refused(error: &SqlError) -> ExitFailure {
     let code = match error.state() {
         SqlState::OBJECT_IN_USE => ExitCode::InUse,
-        SqlState::DUPLICATE_FILE => ExitCode::Refused,
+        SqlState::DUPLICATE_FILE | SqlState::INVALID_PARAMETER => ExitCode::Refused,
+        SqlState::INSUFFICIENT_PRIVILEGE => ExitCode::Access,
         SqlState::DISK_FULL => ExitCode::Full,
         SqlState::IO => ExitCode::Disk,
         SqlState::DATA_CORRUPTED => ExitCode::Damaged,

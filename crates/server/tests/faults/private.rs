@@ -118,7 +118,14 @@ fn directory_writable_by_others_is_refused() {
     let backup = place.path().join("backup");
     assert!(run(&mut clearway("backup", &place.data(), &backup)).status.success());
     refused(&mut clearway("restore", &backup, &empty), 6, &says(&empty));
+    // The same with a running server, which makes the copy.
+    let running = started(&place.data());
+    refused(&mut clearway("backup", &place.data(), &empty), 6, &says(&empty));
     assert_eq!(std::fs::read_dir(&empty).unwrap().count(), 0);
+    std::fs::write(place.path().join("file"), "x").unwrap();
+    let below = run(&mut clearway("backup", &place.data(), &place.path().join("file/copy")));
+    assert_eq!(below.status.code(), Some(5), "{}", below.output);
+    stop(running);
 }
 
 /// The cache's directory may be shared by all users, like the root of a scratch disk.

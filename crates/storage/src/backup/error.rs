@@ -77,7 +77,10 @@ impl BackupError {
             (Self::Source(_), OpenErrorKind::Damaged) => {
                 "Damaged data is not copied. Keep the directory as it is, and restore it from an earlier backup."
             }
-            (_, OpenErrorKind::Full | OpenErrorKind::Disk | OpenErrorKind::Access) => {
+            (Self::Io { .. }, OpenErrorKind::Access) => {
+                "Check owner and permissions. With a running server, the server's user writes the backup."
+            }
+            (_, OpenErrorKind::Full | OpenErrorKind::Disk) => {
                 "What was written is incomplete and will be refused: remove it."
             }
             (Self::Source(_), kind) => kind.hint(),
@@ -128,6 +131,8 @@ impl From<BackupError> for SqlError {
             (BackupError::Occupied(_), _) => SqlState::DUPLICATE_FILE,
             (_, OpenErrorKind::Full) => SqlState::DISK_FULL,
             (_, OpenErrorKind::Damaged) => SqlState::DATA_CORRUPTED,
+            (_, OpenErrorKind::Access | OpenErrorKind::Shared) => SqlState::INSUFFICIENT_PRIVILEGE,
+            (_, OpenErrorKind::Refused) => SqlState::INVALID_PARAMETER,
             _ => SqlState::IO,
         };
         let answer = SqlError::new(state, error.to_string());
