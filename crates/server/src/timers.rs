@@ -39,6 +39,10 @@ impl Timers {
         self.times.remove(&ticket);
         Some((slot, ticket))
     }
+    /// Returns true if a deadline of this session is pending. Slow.
+    pub fn has_slot(&self, slot: u32) -> bool {
+        self.pending.values().any(|pending| *pending == slot)
+    }
     /// Returns true if no deadline is pending.
     pub fn is_empty(&self) -> bool {
         self.pending.is_empty() && self.times.is_empty()
@@ -60,6 +64,7 @@ mod tests {
         timers.cancel(third);
         timers.cancel(third);
         assert_eq!((timers.next(), timers.due(at(1))), (Some(at(2)), None));
+        assert!(timers.has_slot(7) && timers.has_slot(8) && !timers.has_slot(9));
         assert_eq!(timers.due(at(2)), Some((7, first)));
         timers.cancel(first);
         assert_eq!((timers.due(at(3)), timers.due(at(3))), (Some((8, second)), None));

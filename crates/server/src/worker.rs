@@ -424,6 +424,7 @@ impl Worker {
             self.awaiting.remove(slot);
         }
         session.cancel_deadlines(&mut self.timers);
+        debug_assert!(!self.timers.has_slot(slot), "a deadline of an ended wait is left");
         let mut cx = Context {
             port: &mut self.port,
             shared: &self.shared,

@@ -10,6 +10,8 @@
 //!    [`Client::waited_for_lock`].
 //! 3. A session is idle in a transaction from its ReadyForQuery until the whole next message has
 //!    arrived.
+//! 4. A sleep, and a wait for another session's end, have a deadline of their own. Its ticket is in
+//!    the phase. If the phase ends earlier, the deadline is cancelled.
 //!
 //! Locking: none. A crash leaves nothing.
 //!
@@ -150,8 +152,15 @@ impl Session {
     pub fn cancel_deadlines(&mut self, timers: &mut Timers) {
         self.deadlines.drop_all();
         self.deadlines.cancel_dropped(timers);
-        if let Phase::Sleeping { ticket, .. } = self.phase {
-            timers.cancel(ticket);
+        self.cancel_wait(timers);
+    }
+
+    /// Cancels the deadline of the phase, if it has one: the phase ends.
+    pub(super) fn cancel_wait(&self, timers: &mut Timers) {
+        match &self.phase {
+            Phase::Sleeping { ticket, .. } => timers.cancel(*ticket),
+            Phase::Ending(ending) => timers.cancel(ending.ticket()),
+            _ => {}
         }
     }
 

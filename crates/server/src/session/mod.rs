@@ -506,6 +506,7 @@ impl Session {
     }
 
     fn interrupt(&mut self, cx: &mut Context<'_>, error: SqlError) {
+        self.cancel_wait(cx.timers);
         match std::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Running { task } => {
                 if let Some(client) = &mut self.client {
@@ -513,10 +514,7 @@ impl Session {
                 }
                 self.phase = Phase::Running { task };
             }
-            Phase::Sleeping { run, ticket } => {
-                cx.timers.cancel(ticket);
-                self.complete(cx, run, Err(error));
-            }
+            Phase::Sleeping { run, .. } => self.complete(cx, run, Err(error)),
             Phase::Ending(ending) => self.complete(cx, ending.into_run(), Err(error)),
             Phase::Emitting(emit) if !self.has_committed(&emit) => {
                 self.abort_emit(cx, *emit, error)

@@ -109,8 +109,9 @@ impl Session {
     }
 
     /// Ends the session if it was told to terminate and nothing runs.
-    pub(super) fn end_if_terminated(&mut self, cx: &Context<'_>) {
+    pub(super) fn end_if_terminated(&mut self, cx: &mut Context<'_>) {
         if self.terminating && !matches!(self.phase, Phase::Running { .. } | Phase::Closing) {
+            self.cancel_wait(cx.timers);
             self.fatal(cx, &Signal::Terminate.error());
         }
     }

@@ -145,6 +145,11 @@ impl Session {
 }
 
 impl Ending {
+    /// Returns the ticket of the timeout's deadline.
+    pub(super) fn ticket(&self) -> u64 {
+        self.ticket
+    }
+
     /// Returns the statement.
     pub(super) fn into_run(self) -> Run {
         self.run
