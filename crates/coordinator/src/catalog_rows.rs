@@ -40,3 +40,28 @@ pub(crate) fn catalog_of(rows: impl IntoIterator<Item = TableDef>) -> Catalog {
     }
     catalog
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clearway_ir::statement::unnumbered_table;
+    use clearway_ir::{Distribution, IndexDef};
+
+    #[test]
+    fn a_definition_without_the_kind_of_an_index_stays_readable() {
+        let mut table = unnumbered_table("t", Vec::new(), Vec::new(), Distribution::Random);
+        table.indexes.push(IndexDef {
+            name: "t_a_key".to_owned(),
+            tree: TreeId(20),
+            columns: vec![0],
+            unique: true,
+            constraint: None,
+            global_index: None,
+        });
+        let old = encode(&table).unwrap();
+        assert!(!String::from_utf8_lossy(&old).contains("constraint"));
+        assert_eq!(decode(&old).unwrap(), table);
+        table.indexes[0].constraint = Some(true);
+        assert_eq!(decode(&encode(&table).unwrap()).unwrap(), table);
+    }
+}

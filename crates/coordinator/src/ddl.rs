@@ -68,6 +68,7 @@ pub(crate) async fn run(core: &Core, plan: &Plan, env: &Env) -> Result<Outcome, 
                 tree: TreeId(0),
                 columns: columns.clone(),
                 unique: *unique,
+                constraint: Some(false),
                 global_index: None,
             };
             create_index(core, table, version_of(table), index, *if_not_exists).await
@@ -157,12 +158,16 @@ fn wrong_kind(name: &str, kind: &str) -> SqlError {
     SqlError::new(SqlState::WRONG_OBJECT_TYPE, format!("\"{name}\" is not {kind}"))
 }
 
-/// Returns why DROP INDEX cannot remove this relation, if it exists but is not an index.
+/// Returns why DROP INDEX cannot remove this relation, if it exists but is not an index, or if a
+/// constraint needs it.
 fn not_droppable(catalog: &Catalog, name: &str) -> SqlResult<()> {
     if catalog.table(name).is_some() {
         return Err(wrong_kind(name, "an index").hint("Use DROP TABLE to remove a table."));
     }
-    let Some(table) = catalog.keyed_by(name) else { return Ok(()) };
+    let unique = catalog.index(name).filter(|(t, at)| t.indexes[*at].constraint == Some(true));
+    let Some(table) = catalog.keyed_by(name).or(unique.map(|(table, _)| table)) else {
+        return Ok(());
+    };
     let text = format!(
         "cannot drop index {name} because constraint {name} on table {} requires it",
         table.name
@@ -405,12 +410,12 @@ async fn drop_indexes(
     let mut outcome = skipping("DROP INDEX", skipped);
     let before = core.catalog();
     for name in names {
+        not_droppable(&core.catalog(), name)?;
         let Some(owner) = core.catalog().index(name).map(|(t, _)| t.name.clone()) else {
             if before.index(name).is_some() {
                 // Named twice.
                 continue;
             }
-            not_droppable(&before, name)?;
             let text = format!("index \"{name}\" does not exist");
             if !if_exists {
                 return Err(SqlError::new(SqlState::UNDEFINED_OBJECT, text).into());

@@ -43,6 +43,10 @@ pub struct IndexDef {
     pub columns: Vec<usize>,
     /// Whether equal keys without NULLs are rejected.
     pub unique: bool,
+    /// Whether it belongs to a UNIQUE constraint, which must not lose it. `None`: unknown, because
+    /// a version of Clearway that did not record this has created the index.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub constraint: Option<bool>,
     /// The tree of the global index (see [`crate::global_index`]) that a unique index needs if it
     /// does not contain the distribution columns.
     #[serde(default, skip_serializing_if = "Option::is_none")]

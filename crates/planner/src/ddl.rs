@@ -88,6 +88,7 @@ pub(crate) fn create_table(
             tree: Default::default(),
             columns,
             unique: true,
+            constraint: Some(true),
             global_index: None,
         });
     }

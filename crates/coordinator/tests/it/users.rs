@@ -63,6 +63,7 @@ impl Users {
             tree: Default::default(),
             columns: vec![EMAIL],
             unique: true,
+            constraint: Some(true),
             global_index: None,
         });
         worker.plain(Statement::CreateTable { table, if_not_exists: false }).unwrap();

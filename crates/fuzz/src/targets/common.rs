@@ -34,6 +34,7 @@ pub(crate) fn catalog() -> &'static Catalog {
                     tree: TreeId(10 * i + 1),
                     columns: vec![2],
                     unique: false,
+                    constraint: Some(false),
                     global_index: None,
                 });
             }

@@ -44,6 +44,7 @@ pub fn table() -> Arc<TableDef> {
         tree,
         columns: vec![column],
         unique,
+        constraint: Some(unique),
         global_index: None,
     };
     let indexes = vec![index("t_a", BY_A, 1, false), index("t_b_key", BY_B, 2, true)];

@@ -494,6 +494,7 @@ fn index_builds_use_existing_rows_and_reject_duplicates() {
         tree,
         columns,
         unique,
+        constraint: Some(unique),
         global_index: None,
     };
     with.indexes.push(index("t_ab", good, vec![1, 0], true));

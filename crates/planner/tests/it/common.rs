@@ -56,6 +56,7 @@ pub fn catalog() -> Catalog {
         tree: TreeId(9),
         columns: vec![2],
         unique: false,
+        constraint: Some(false),
         global_index: None,
     });
     let mut users =
@@ -66,6 +67,7 @@ pub fn catalog() -> Catalog {
         tree,
         columns: vec![1],
         unique: true,
+        constraint: Some(true),
         global_index,
     });
     let tables = [accounts, history, pairs, users]
