@@ -27,11 +27,11 @@ use clearway_ir::expr::BinaryOp;
 use clearway_ir::program::Env;
 use clearway_ir::{
     Access, Catalog, CheckConstraint, Column, Distribution, Expr, IndexDef, OnConflict, Path, Plan,
-    Program, Statement, TableDef, UniqueKey,
+    Program, Statement, TableDef, UniqueKey, cast,
 };
 use clearway_partition::{Body, RawOp};
 use clearway_sync::canary::{self, Bug};
-use clearway_types::{Datum, PartitionId, SqlError, SqlResult, SqlState, TableId, TreeId};
+use clearway_types::{Datum, PartitionId, SqlError, SqlResult, SqlState, SqlType, TableId, TreeId};
 use std::sync::Arc;
 
 /// The partition of the catalog.
@@ -51,7 +51,7 @@ pub(crate) async fn run(core: &Core, plan: &Plan, env: &Env) -> Result<Outcome, 
     everywhere(core, [HOME], |_| lock_table(core, CATALOG_TABLE)).await?;
     match &plan.statement {
         Statement::CreateTable { table, if_not_exists } => {
-            create_table(core, table, *if_not_exists).await
+            create_table(core, table, *if_not_exists, env).await
         }
         Statement::DropTable { names, if_exists, skipped } => {
             drop_tables(core, names, *if_exists, skipped).await
@@ -88,6 +88,7 @@ async fn create_table(
     core: &Core,
     planned: &TableDef,
     if_not_exists: bool,
+    env: &Env,
 ) -> Result<Outcome, Stop> {
     if core.catalog().has_relation(&planned.name) {
         let text = format!("relation \"{}\" already exists", planned.name);
@@ -106,6 +107,10 @@ async fn create_table(
         names.push(name);
     }
     let mut table = planned.clone();
+    let defaults = table.columns.iter_mut().filter_map(|column| column.default.as_mut());
+    for expr in defaults.chain(table.checks.iter_mut().map(|check| &mut check.condition)) {
+        fix_literals(expr, env)?;
+    }
     table.id = TableId(core.engine().next_id());
     // A session that finds the table in the published catalog waits for this lock at each partition
     // until the transaction's end arrives there. So what it sees is committed, and is durable
@@ -115,6 +120,20 @@ async fn create_table(
     renew_trees(core, &mut table).await?;
     put(core, table).await?;
     Ok(Outcome::plain("CREATE TABLE"))
+}
+
+/// Parses the timestamptz literals in the session's time zone. A stored expression is evaluated by
+/// other sessions, for which they must mean the same moments.
+fn fix_literals(expr: &mut Expr, env: &Env) -> SqlResult<()> {
+    expr.change(&mut |e| {
+        if let Expr::Cast { expr, to: SqlType::Timestamptz, explicit: false } = e
+            && let Expr::Literal(text @ Datum::Text(_)) = &**expr
+        {
+            let moment = cast::cast(text.as_ref(), SqlType::Timestamptz, false, env.zone())?;
+            *e = Expr::Literal(moment);
+        }
+        Ok(())
+    })
 }
 
 async fn drop_tables(
@@ -227,6 +246,8 @@ async fn add_check(
     env: &Env,
 ) -> Result<Outcome, Stop> {
     let mut table = locked_as_planned(core, &planned.name, Some(planned.version)).await?;
+    let mut check = check.clone();
+    fix_literals(&mut check.condition, env)?;
     let condition = Box::new(check.condition.clone());
     let fails = Box::new(Expr::Literal(Datum::Bool(false)));
     let scan = Arc::new(Program::Scan {
@@ -249,7 +270,7 @@ async fn add_check(
         })
         .await?;
     }
-    table.checks.push(check.clone());
+    table.checks.push(check);
     table.checks.sort_by(|a, b| a.name.cmp(&b.name));
     put(core, table).await?;
     Ok(Outcome::plain("ALTER TABLE"))

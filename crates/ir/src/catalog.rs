@@ -16,7 +16,8 @@ pub struct Column {
     pub ty: SqlType,
     /// Whether the column rejects NULL.
     pub not_null: bool,
-    /// The default: an expression without columns or parameters, already of the column's type.
+    /// The default: an expression without columns or parameters, already of the column's type. Its
+    /// literals have the same meaning in every session, as have those of a [`CheckConstraint`].
     pub default: Option<Expr>,
 }
 

@@ -1,6 +1,6 @@
 //! Scalar expressions, typed by the planner.
 
-use clearway_types::{Datum, SqlType};
+use clearway_types::{Datum, SqlResult, SqlType};
 use serde::{Deserialize, Serialize};
 
 /// A scalar expression. The planner has resolved names, inserted casts and checked types.
@@ -102,6 +102,39 @@ impl Expr {
             }
             Self::Func(_, args) => args.iter().any(|e| e.any(is)),
         }
+    }
+
+    /// Applies `change` to all descendants and then to the expression.
+    pub fn change(&mut self, change: &mut dyn FnMut(&mut Self) -> SqlResult<()>) -> SqlResult<()> {
+        match self {
+            Self::Literal(_) | Self::Param(_) | Self::Column(_) => {}
+            Self::Unary(_, a) | Self::IsNull(a) | Self::Cast { expr: a, .. } => a.change(change)?,
+            Self::Binary(_, a, b) | Self::Like { expr: a, pattern: b, .. } => {
+                a.change(change)?;
+                b.change(change)?;
+            }
+            Self::InList(a, list) => {
+                a.change(change)?;
+                list.iter_mut().try_for_each(|e| e.change(change))?;
+            }
+            Self::Case(arms, last) => {
+                for (when, then) in arms {
+                    when.change(change)?;
+                    then.change(change)?;
+                }
+                last.iter_mut().try_for_each(|e| e.change(change))?;
+            }
+            Self::Switch { operand, arms, otherwise } => {
+                operand.change(change)?;
+                for arm in arms {
+                    arm.value.change(change)?;
+                    arm.then.change(change)?;
+                }
+                otherwise.iter_mut().try_for_each(|e| e.change(change))?;
+            }
+            Self::Func(_, args) => args.iter_mut().try_for_each(|e| e.change(change))?,
+        }
+        change(self)
     }
 }
 

@@ -217,3 +217,18 @@ copy b from stdin <- 7\t8\n
 select * from b where v = 7
 alter table b add constraint later check (v < 7) not valid--refused
 create table acts (v int check (pg_terminate_backend(v)))--refused
+create table zoned (id int primary key, at timestamptz default '2020-01-01 00:00', check (at >= '2020-01-01 00:00'), check (at <> '2021-01-01'::text::timestamptz))
+set time zone 'Asia/Tokyo'
+insert into zoned (id) values (1) returning at
+insert into zoned values (2, '2020-01-01 08:00')
+insert into zoned values (3, '2021-01-01 00:00')
+alter table zoned add constraint late check (at < case id when 4 then timestamptz '2022-01-01' else '2023-01-01' end)
+reset time zone
+insert into zoned values (3, '2021-01-01 00:00')
+insert into zoned values (4, '2021-12-31 14:00')
+insert into zoned values (4, '2021-12-31 16:00')
+insert into zoned values (5, '2021-12-31 16:00')
+insert into zoned values (6, '2022-12-31 16:00')
+alter table zoned add check (at > '2020-01-01 00:00')
+alter table zoned add check (at in ('2020-01-01 00:00', '2021-12-31 14:00', '2021-12-31 16:00'))
+select * from zoned order by id
