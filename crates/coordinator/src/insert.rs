@@ -52,6 +52,7 @@ pub(crate) async fn run(
     env: &Arc<Env>,
 ) -> Result<(RowBatch, u64), Stop> {
     core.txn().protocol.write(true);
+    env.draws.restart();
     let inserter =
         Inserter { core, table: &insert.table, program: &insert.program, env, new: true };
     if let Source::Series { start, stop, step, ty } = &insert.source.source {

@@ -239,7 +239,8 @@ pub enum Func {
     Floor,
     /// ceil(number).
     Ceil,
-    /// random(); its argument is a constant that distinguishes the calls within a statement.
+    /// random(); its argument is a constant that distinguishes the calls within a statement. With a
+    /// second argument, each evaluation gives another number, also for equal rows.
     Random,
     /// md5(text), in hexadecimal.
     Md5,

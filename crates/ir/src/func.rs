@@ -128,17 +128,21 @@ fn extreme<'a>(
     Ok(best)
 }
 
-/// Returns a number in [0, 1). It depends on the execution's seed, the row, and the call's position
-/// in the statement (its argument).
+/// Returns a number in [0, 1). It depends on the execution's seed, the call's position in the
+/// statement (its first argument), and the row or, with a second argument, [`Env::draws`].
 fn random(args: &[Expr], row: RowView<'_>, env: &Env) -> SqlResult<f64> {
     let place = match args.first() {
         Some(arg) => arg.eval(row, env)?.as_i64().unwrap_or(0),
         None => 0,
     };
+    let which = match args.len() {
+        0 | 1 => hash::stable_hash(row.bytes()),
+        _ => env.draws.next(),
+    };
     let mut bytes = [0u8; 24];
     bytes[..8].copy_from_slice(&env.seed.to_le_bytes());
     bytes[8..16].copy_from_slice(&place.to_le_bytes());
-    bytes[16..].copy_from_slice(&hash::stable_hash(row.bytes()).to_le_bytes());
+    bytes[16..].copy_from_slice(&which.to_le_bytes());
     Ok((hash::stable_hash(&bytes) >> 11) as f64 / (1u64 << 53) as f64)
 }
 

@@ -45,7 +45,7 @@ pub use memory::{Charge, MemoryAccount};
 pub use operand::Value;
 pub use plan_text::plan_text;
 pub use program::{
-    Access, Acted, Backends, Env, LockWait, OnConflict, Path, Program, Requester, RowLock,
+    Access, Acted, Backends, Draws, Env, LockWait, OnConflict, Path, Program, Requester, RowLock,
     RowLocking, SessionEnv, Signal, StatementText,
 };
 pub use statement::{OutColumn, Plan, Statement};

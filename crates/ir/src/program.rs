@@ -5,8 +5,8 @@ use crate::search_path::SearchPath;
 use crate::{Expr, GlobalIndexOp, LearnedSlot, MemoryAccount, TableDef, UniqueKey};
 use clearway_types::{Datum, SqlError, SqlState};
 use std::sync::Arc;
-// Plain std: the flag orders nothing between threads.
-use std::sync::atomic::{AtomicBool, Ordering};
+// Plain std: they order nothing between threads.
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The values that an expression may read besides its row; fixed for one execution of a statement.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +27,8 @@ pub struct Env {
     pub text: StatementText,
     /// Whether the execution has signalled another session.
     pub acted: Acted,
+    /// Numbers the evaluations of random() that the row does not distinguish.
+    pub draws: Draws,
 }
 
 /// Whether an execution has done something that rollback cannot undo.
@@ -43,6 +45,30 @@ impl Acted {
 impl Clone for Acted {
     fn clone(&self) -> Self {
         Self(AtomicBool::new(self.0.load(Ordering::Relaxed)))
+    }
+}
+
+/// A count of evaluations.
+#[derive(Debug, Default)]
+pub struct Draws(AtomicU64);
+
+impl Draws {
+    /// Starts over, so that a statement that is executed again has the same values.
+    pub fn restart(&self) {
+        // Relaxed: only the thread of the statement's session counts.
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn next(&self) -> u64 {
+        // Relaxed: see `restart`.
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+impl Clone for Draws {
+    fn clone(&self) -> Self {
+        // Relaxed: see `restart`.
+        Self(AtomicU64::new(self.0.load(Ordering::Relaxed)))
     }
 }
 

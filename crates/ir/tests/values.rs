@@ -2,6 +2,7 @@
 //! rows are split.
 
 use clearway_ir::agg::Groups;
+use clearway_ir::expr::Func;
 use clearway_ir::program::{AggFunc, Aggregate, Env, Group};
 use clearway_ir::{Expr, Zone, cast, sort, value};
 use clearway_types::{Datum, RowBatch, RowView, SqlType, key, row};
@@ -195,4 +196,21 @@ fn daylight_saving_continues_after_9999() {
             assert_eq!(value::to_text(SqlType::Timestamptz, d.as_ref(), &zone), text);
         }
     }
+}
+
+#[test]
+fn evaluations_of_random_differ_for_equal_rows_if_they_are_numbered() {
+    let env = Env { seed: 7, ..Env::default() };
+    let random = |args: Vec<Datum>| {
+        let call = Expr::Func(Func::Random, args.into_iter().map(Expr::Literal).collect());
+        call.eval_const(&env).unwrap()
+    };
+    let by_row = |n| random(vec![Datum::Int4(n)]);
+    assert_eq!(by_row(1), by_row(1));
+    assert_ne!(by_row(1), by_row(2));
+    let numbered = || random(vec![Datum::Int4(1), Datum::Bool(true)]);
+    let first = [numbered(), numbered()];
+    assert_ne!(first[0], first[1]);
+    env.draws.restart();
+    assert_eq!([numbered(), numbered()], first);
 }

@@ -2,7 +2,7 @@
 
 use crate::bind::Binder;
 use crate::cursor::Cursor;
-use crate::dml::{defaults, unique_columns};
+use crate::dml::{Evaluated, defaults, unique_columns};
 use crate::error::place;
 use crate::parse::{CopySource, CopyStatement, Kind, sql_statement};
 use crate::query;
@@ -234,7 +234,7 @@ pub(crate) fn plan(b: &mut Binder<'_>, catalog: &Catalog, s: &CopyStatement) -> 
     let types = columns.iter().map(|c| table.columns[*c].ty).collect();
     let names = columns.iter().map(|c| table.columns[*c].name.clone()).collect();
     let direction = if s.from {
-        let mut row = defaults(table);
+        let mut row = defaults(b, table, Evaluated::PerRow)?;
         for (n, c) in columns.iter().enumerate() {
             row[*c] = Expr::Column(n);
         }

@@ -8,6 +8,7 @@ use crate::query::{self, Output, Planned};
 use crate::scope::{self, Scope, column, fold, parts};
 use crate::select::{condition, items, target};
 use crate::tree::{rewrite, walk};
+use clearway_ir::expr::Func;
 use clearway_ir::statement::{Finish, Insert, OutColumn, Query, Source};
 use clearway_ir::{
     Catalog, Column, Distribution, Expr, OnConflict, Path, Program, RowLock, RowLocking, Statement,
@@ -33,7 +34,8 @@ pub(crate) fn insert(b: &mut Binder<'_>, catalog: &Catalog, i: &ast::Insert) -> 
     let named = !i.columns.is_empty();
     let source = match i.source.as_deref() {
         None => {
-            Query { once: None, source: Source::Rows(vec![defaults(&table)]), finish: Vec::new() }
+            let row = defaults(b, &table, Evaluated::Once)?;
+            Query { once: None, source: Source::Rows(vec![row]), finish: Vec::new() }
         }
         Some(q) => match &*q.body {
             SetExpr::Values(v)
@@ -155,9 +157,41 @@ pub(crate) fn unique_columns(table: &TableDef, columns: &[usize]) -> SqlResult<(
     Ok(())
 }
 
+/// How often a statement evaluates a bound expression.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Evaluated {
+    /// Once, or for a stored row that is its input.
+    Once,
+    /// For each of several rows, which may be equal.
+    PerRow,
+}
+
 /// Returns a row of defaults.
-pub(crate) fn defaults(table: &TableDef) -> Vec<Expr> {
-    table.columns.iter().map(|c| c.default.clone().unwrap_or(Expr::Literal(Datum::Null))).collect()
+pub(crate) fn defaults(
+    b: &mut Binder<'_>,
+    table: &TableDef,
+    evaluated: Evaluated,
+) -> SqlResult<Vec<Expr>> {
+    table.columns.iter().map(|column| default(b, column, evaluated)).collect()
+}
+
+/// Returns a column's default. Its calls of random() are distinguished from all others of the
+/// statement: the catalog has their numbers in CREATE TABLE.
+fn default(b: &mut Binder<'_>, column: &Column, evaluated: Evaluated) -> SqlResult<Expr> {
+    let Some(default) = &column.default else { return Ok(Expr::Literal(Datum::Null)) };
+    rewrite(default, &mut |e| {
+        Ok(match e {
+            Expr::Func(Func::Random, _) => {
+                b.randoms += 1;
+                let mut args = vec![Expr::Literal(Datum::Int4(b.randoms))];
+                if evaluated == Evaluated::PerRow {
+                    args.push(Expr::Literal(Datum::Bool(true)));
+                }
+                Some(Expr::Func(Func::Random, args))
+            }
+            _ => None,
+        })
+    })
 }
 
 fn wrong_count(more_expressions: bool) -> SqlError {
@@ -189,7 +223,7 @@ fn value_rows(
         if width > columns.len() || named && width < columns.len() {
             return Err(wrong_count(width > columns.len()));
         }
-        let mut out = defaults(table);
+        let mut out = defaults(b, table, Evaluated::Once)?;
         for (e, &c) in row.content.iter().zip(columns) {
             if is_default(e) {
                 continue;
@@ -227,7 +261,7 @@ fn from_query(
     if width > columns.len() || named && width < columns.len() {
         return Err(wrong_count(width > columns.len()));
     }
-    let mut row = defaults(table);
+    let mut row = defaults(b, table, Evaluated::PerRow)?;
     for (n, (out, &c)) in planned.columns.iter().zip(columns).enumerate() {
         let t = Typed::new(Expr::Column(n), out.ty);
         row[c] = b.assign(t, table.columns[c].ty, &table.columns[c].name)?;
@@ -327,7 +361,7 @@ pub(crate) fn update(b: &mut Binder<'_>, catalog: &Catalog, u: &ast::Update) -> 
             ast::Expr::Identifier(i)
                 if i.quote_style.is_none() && i.value.eq_ignore_ascii_case("default") =>
             {
-                def.default.clone().unwrap_or(Expr::Literal(Datum::Null))
+                default(b, def, Evaluated::Once)?
             }
             e => assigned(b, e, def)?,
         };

@@ -1,12 +1,13 @@
 //! Transactions that have changed rows with uncommitted changes: COMMIT, and what happens when
 //! those ahead roll back (`src/replay.rs`).
 
-use crate::common::{Bank, Worker, open_config};
+use crate::common::{Bank, Worker, int, open_config};
 use clearway_coordinator::{Engine, Event, Limits, Outcome, Step, TxnStatus};
-use clearway_ir::Plan;
+use clearway_ir::expr::{BinaryOp, Func};
 use clearway_ir::statement::{Isolation, Statement, TxnOptions};
+use clearway_ir::{Expr, Plan};
 use clearway_testkit::MemDisk;
-use clearway_types::{SqlError, SqlResult, SqlState};
+use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
 use std::sync::Arc;
 
 /// Two partitions, and three sessions in blocks at READ COMMITTED.
@@ -104,6 +105,32 @@ fn rollback_ahead_replays_the_block() {
     assert_eq!(s.workers[1].status(), TxnStatus::Idle);
     assert_eq!((s.balances(), s.replays()), ([Some(110), Some(105)], 1));
     assert_eq!(s.bank.balance(&mut s.workers[0], 100), Some(1));
+    s.close();
+}
+
+/// The rows of its INSERT have numbers of random(), which the client knows.
+#[test]
+fn replay_draws_the_same_numbers() {
+    let mut s = Scene::new();
+    s.add(0, 0, 1);
+    let numbered = vec![int(1), Expr::Literal(Datum::Bool(true))];
+    let random = Box::new(Expr::Func(Func::Random, numbered));
+    let billion = Box::new(Expr::Literal(Datum::Float8(1e9)));
+    let number = Box::new(Expr::Binary(BinaryOp::Mul, random, billion));
+    let number = Expr::Cast { expr: number, to: SqlType::Int4, explicit: true };
+    let rows = [100, 101].map(|id| vec![int(id), number.clone()]).to_vec();
+    let plan = s.bank.inserting_values(&mut s.workers[1], rows);
+    s.workers[1].run(&plan).unwrap();
+    let drawn = |s: &mut Scene, by: usize| {
+        [100, 101].map(|id| s.bank.balance(&mut s.workers[by], id).unwrap())
+    };
+    let first = drawn(&mut s, 1);
+    assert_ne!(first[0], first[1]);
+    s.add(1, 0, 10);
+    let step = s.start_commit(1);
+    s.workers[0].rollback();
+    s.workers[1].end(step).unwrap();
+    assert_eq!((drawn(&mut s, 0), s.replays()), (first, 1));
     s.close();
 }
 

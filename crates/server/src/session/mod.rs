@@ -491,6 +491,7 @@ impl Session {
             memory,
             text,
             acted: clearway_ir::Acted::default(),
+            draws: clearway_ir::Draws::default(),
         })
     }
 

@@ -47,3 +47,18 @@ deallocate p;
 execute p (1, 2);
 truncate m, nokey, two;
 drop table m, nokey, two;
+create table rnd (id int, token text unique default md5(random()::text), r float8 default random());
+insert into rnd (id) values (1), (1), (1);
+insert into rnd (id, r) values (1, random()), (1, default);
+insert into rnd default values;
+create table same (v int);
+insert into same values (1), (1), (1);
+insert into rnd (id) select v from same;
+insert into rnd (id) select 1 from same where v = 1 limit 2;
+insert into rnd (id) select 1 from generate_series(1, 3);
+insert into rnd (id) select v from same group by v;
+copy rnd (id) from stdin <- 1\n1\n1\n
+update rnd set r = random(), token = default where token = '';
+select count(*), count(distinct r), count(distinct token) from rnd;
+update rnd set r = random(), token = default;
+select count(*), count(distinct r), count(distinct token), count(nullif(md5(r::text), token)) from rnd;
