@@ -3,6 +3,7 @@
 use crate::bind::{Aggregates, Binder, Typed};
 use crate::error::place;
 use crate::from::lookup;
+use crate::ops::shown;
 use crate::position::is_undecided;
 use crate::query::{self, Output, Planned};
 use crate::scope::{self, Scope, column, fold, parts};
@@ -139,11 +140,24 @@ fn insert_columns(
     let mut columns = Vec::new();
     for name in names {
         let at = name.span().start;
-        let name = parts(name)?.last().map(|i| fold(i)).unwrap_or_default();
-        columns.push(column(table, &name).map_err(|e| place(e, b.sql, at))?);
+        columns.push(assigned_column(table, name).map_err(|e| place(e, b.sql, at))?);
         unique_columns(table, &columns).map_err(|e| place(e, b.sql, at))?;
     }
     Ok(columns)
+}
+
+/// Resolves a column that INSERT or UPDATE assigns to. PostgreSQL reads `a.b` as the field `b` of
+/// the column `a`, never as a column of a table; 42804, since no column has fields.
+fn assigned_column(table: &TableDef, name: &ast::ObjectName) -> SqlResult<usize> {
+    let names: Vec<String> = parts(name)?.into_iter().map(fold).collect();
+    let c = column(table, names.first().map_or("", String::as_str))?;
+    let Some(field) = names.get(1) else { return Ok(c) };
+    let Column { name, ty, .. } = &table.columns[c];
+    let text = format!(
+        "cannot assign to field \"{field}\" of column \"{name}\" because its type {} is not a composite type",
+        shown(*ty)
+    );
+    Err(SqlError::new(SqlState::DATATYPE_MISMATCH, text))
 }
 
 /// Returns 42701 if a column is named twice.
@@ -347,10 +361,9 @@ pub(crate) fn update(b: &mut Binder<'_>, catalog: &Catalog, u: &ast::Update) -> 
         let ast::AssignmentTarget::ColumnName(name) = &a.target else {
             return Err(SqlError::unsupported("UPDATE SET (columns)"));
         };
-        let names: Vec<String> = parts(name)?.into_iter().map(fold).collect();
-        let c = column(&table, names.first().map_or("", |n| n.as_str())).map_err(|e| {
+        let c = assigned_column(&table, name).map_err(|e| {
             use ast::Spanned;
-            crate::error::place(e, b.sql, name.span().start)
+            place(e, b.sql, name.span().start)
         })?;
         if set.iter().any(|(have, _)| *have == c) {
             let text = format!("multiple assignments to same column \"{}\"", table.columns[c].name);
