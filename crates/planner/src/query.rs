@@ -293,9 +293,13 @@ pub(crate) fn ordinal(e: &ast::Expr, items: usize, clause: &str) -> SqlResult<Op
     }
 }
 
-/// Returns the name, if the expression is one.
+/// Returns the name, if the expression is one. Parentheses are ignored.
 pub(crate) fn alias_of(e: &ast::Expr) -> Option<String> {
-    if let ast::Expr::Identifier(i) = e { Some(fold(i)) } else { None }
+    match e {
+        ast::Expr::Identifier(i) => Some(fold(i)),
+        ast::Expr::Nested(inner) => alias_of(inner),
+        _ => None,
+    }
 }
 
 /// Returns the projection and the steps after it. Sort keys that are not outputs are projected
