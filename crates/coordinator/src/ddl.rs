@@ -218,10 +218,15 @@ async fn add_primary_key(
         let text = format!("multiple primary keys for table \"{name}\" are not allowed");
         return Err(SqlError::new(SqlState::INVALID_TABLE_DEFINITION, text).into());
     }
+    let key_name = constraint.map_or_else(|| object_name(name, None, "pkey"), str::to_owned);
+    if core.catalog().has_relation(&key_name) {
+        // The planner has chosen a default name that was free.
+        let taken_since = constraint.is_none();
+        return Err(if taken_since { Stop::Replan } else { exists(&key_name).into() });
+    }
     let mut new = (*old).clone();
     new.primary_key = columns.to_vec();
-    new.primary_key_name =
-        constraint.map_or_else(|| object_name(name, None, "pkey"), str::to_owned);
+    new.primary_key_name = key_name;
     for column in columns {
         new.columns[*column].not_null = true;
     }

@@ -122,7 +122,8 @@ pub(crate) fn added_key_name(
     table: &TableDef,
     given: Option<String>,
 ) -> SqlResult<Option<String>> {
-    if given.is_none() && !table.has_constraint(&object_name(&table.name, None, "pkey")) {
+    let default = object_name(&table.name, None, "pkey");
+    if given.is_none() && !table.has_constraint(&default) && !catalog.has_relation(&default) {
         return Ok(None);
     }
     key_name(catalog, table, given, None, "pkey").map(Some)
