@@ -83,6 +83,7 @@ fn conflicts(b: &Binder<'_>, table: &TableDef, i: &ast::Insert) -> SqlResult<OnC
             let sorted = |columns: &[usize]| {
                 let mut c = columns.to_vec();
                 c.sort_unstable();
+                c.dedup();
                 c
             };
             let wanted: SqlResult<Vec<usize>> =
@@ -111,8 +112,17 @@ fn conflicts(b: &Binder<'_>, table: &TableDef, i: &ast::Insert) -> SqlResult<OnC
         }
         Some(ast::ConflictTarget::OnConstraint(name)) => {
             let name = parts(name)?.last().map(|i| fold(i)).unwrap_or_default();
-            let key = keys.into_iter().find(|key| table.unique_key(*key).0 == name);
+            let is_constraint = |key: UniqueKey| match key {
+                UniqueKey::Primary => true,
+                UniqueKey::Index(at) => table.indexes[at].constraint != Some(false),
+            };
+            let mut keys = keys.into_iter();
+            let key = keys.find(|key| is_constraint(*key) && table.unique_key(*key).0 == name);
             key.map(OnConflict::IgnoreKey).ok_or_else(|| {
+                if table.checks.iter().any(|check| check.name == name) {
+                    let text = "constraint in ON CONFLICT clause has no associated index";
+                    return SqlError::new(SqlState::WRONG_OBJECT_TYPE, text);
+                }
                 let text =
                     format!("constraint \"{name}\" for table \"{}\" does not exist", table.name);
                 SqlError::new(SqlState::UNDEFINED_OBJECT, text)
