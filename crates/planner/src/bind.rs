@@ -4,6 +4,7 @@
 //! numbers once all aggregates are known.
 
 use crate::coerce::{long_numeric, long_numeric_text};
+use crate::error::foreign;
 use crate::literal::number;
 use crate::ops::shown;
 use crate::position::{is_undecided, is_word};
@@ -185,8 +186,13 @@ impl<'a> Binder<'a> {
                 let form = LikeForm { negated: *negated, insensitive: true };
                 self.like(expr, pattern, escape_char.as_deref(), form)
             }
-            E::Cast { kind, expr, data_type, .. } => self.cast(kind, expr, data_type),
+            E::Cast { kind, expr, data_type, format } => {
+                let tried = matches!(kind, ast::CastKind::TryCast | ast::CastKind::SafeCast);
+                foreign(&[(tried, "TRY_CAST"), (format.is_some(), "FORMAT in CAST")])?;
+                self.cast(kind, expr, data_type)
+            }
             E::TypedString(t) => {
+                foreign(&[(!is_string(&t.value.value), "a type before a value without quotes")])?;
                 let to = self.of_type(&t.data_type, types::resolve(&t.data_type))?;
                 let literal = self.constant(&t.value.value)?;
                 let r = self.explicit_cast(literal, to);
@@ -470,6 +476,18 @@ impl<'a> Binder<'a> {
         };
         Ok(Typed::new(case, ty))
     }
+}
+
+/// Returns true for a literal in quotes.
+fn is_string(v: &ast::Value) -> bool {
+    use ast::Value as V;
+    matches!(
+        v,
+        V::SingleQuotedString(_)
+            | V::EscapedStringLiteral(_)
+            | V::UnicodeStringLiteral(_)
+            | V::DollarQuotedString(_)
+    )
 }
 
 pub(crate) fn not(t: Typed) -> Typed {

@@ -2,7 +2,7 @@
 
 use crate::bind::{Aggregates, Binder};
 use crate::checks::{self, DeclaredCheck};
-use crate::error::place;
+use crate::error::{foreign, place};
 use crate::parse::Distributed;
 use crate::position::is_undecided;
 use crate::relation::RelationName;
@@ -241,12 +241,16 @@ fn table_constraint<'a>(
     declared: &mut Constraints<'a>,
 ) -> SqlResult<()> {
     match constraint {
-        TableConstraint::PrimaryKey(k) => set_primary(
-            table,
-            &mut declared.primary,
-            (k.name.as_ref().map(fold), constraint_columns(&k.columns)?),
-        ),
+        TableConstraint::PrimaryKey(k) => {
+            plain_key(&k.index_name, &k.index_type, &k.index_options)?;
+            set_primary(
+                table,
+                &mut declared.primary,
+                (k.name.as_ref().map(fold), constraint_columns(&k.columns)?),
+            )
+        }
         TableConstraint::Unique(k) => {
+            plain_key(&k.index_name, &k.index_type, &k.index_options)?;
             declared.uniques.push((k.name.as_ref().map(fold), constraint_columns(&k.columns)?));
             Ok(())
         }
@@ -259,14 +263,32 @@ fn table_constraint<'a>(
     }
 }
 
+/// Refuses the index that sqlparser allows in a constraint.
+fn plain_key(
+    name: &Option<ast::Ident>,
+    method: &Option<ast::IndexType>,
+    options: &[ast::IndexOption],
+) -> SqlResult<()> {
+    foreign(&[
+        (name.is_some(), "the name of an index in a constraint"),
+        (method.is_some() || !options.is_empty(), "options of an index in a constraint"),
+    ])
+}
+
 fn constraint_columns(columns: &[ast::IndexColumn]) -> SqlResult<Vec<String>> {
-    columns
-        .iter()
-        .map(|c| match &c.column.expr {
+    let name = |c: &ast::IndexColumn| {
+        let ast::OrderByOptions { sort, nulls_first } = &c.column.options;
+        let ordered = sort.is_some() || nulls_first.is_some() || c.column.with_fill.is_some();
+        foreign(&[
+            (ordered, "an order of a constraint's columns"),
+            (c.operator_class.is_some(), "an operator class in a constraint"),
+        ])?;
+        match &c.column.expr {
             ast::Expr::Identifier(i) => Ok(fold(i)),
             _ => Err(SqlError::unsupported("a key on an expression")),
-        })
-        .collect()
+        }
+    };
+    columns.iter().map(name).collect()
 }
 
 /// Resolves a key's column names. Each must exist and occur once.

@@ -1,7 +1,7 @@
 //! INSERT, UPDATE, DELETE.
 
 use crate::bind::{Aggregates, Binder, Typed};
-use crate::error::place;
+use crate::error::{foreign, place};
 use crate::from::lookup;
 use crate::ops::shown;
 use crate::position::is_undecided;
@@ -23,6 +23,11 @@ type Bound = (Statement, Vec<OutColumn>);
 
 /// Binds INSERT.
 pub(crate) fn insert(b: &mut Binder<'_>, catalog: &Catalog, i: &ast::Insert) -> SqlResult<Bound> {
+    foreign(&[
+        (!i.into, "INSERT without INTO"),
+        (i.has_table_keyword, "TABLE in INSERT"),
+        (i.output.is_some(), "OUTPUT"),
+    ])?;
     let ast::TableObject::TableName(name) = &i.table else {
         return Err(SqlError::unsupported("this target of INSERT"));
     };
@@ -234,6 +239,7 @@ fn value_rows(
     named: bool,
     v: &ast::Values,
 ) -> SqlResult<Vec<Vec<Expr>>> {
+    query::refuse_foreign(v)?;
     b.mode = Aggregates::Refused("VALUES");
     let width = v.rows.first().map_or(0, |r| r.content.len());
     let mut rows = Vec::with_capacity(v.rows.len());
@@ -343,9 +349,31 @@ fn target_table(
     if !t.joins.is_empty() {
         return Err(SqlError::unsupported("a join"));
     }
-    let TableFactor::Table { name, alias, args: None, .. } = &t.relation else {
+    let TableFactor::Table {
+        name,
+        alias,
+        args: None,
+        with_hints,
+        version: None,
+        with_ordinality: false,
+        partitions,
+        json_path: None,
+        sample,
+        index_hints,
+    } = &t.relation
+    else {
         return Err(SqlError::unsupported("this target of UPDATE or DELETE"));
     };
+    let hints = !with_hints.is_empty() || !index_hints.is_empty();
+    foreign(&[
+        (sample.is_some(), "TABLESAMPLE in UPDATE and DELETE"),
+        (hints, "hints after a table's name"),
+        (!partitions.is_empty(), "PARTITION after a table's name"),
+        (
+            alias.as_ref().is_some_and(|a| !a.columns.is_empty()),
+            "column aliases in UPDATE and DELETE",
+        ),
+    ])?;
     let table = lookup(b, catalog, name)?;
     b.scope = Scope::of_table(&table, alias.as_ref().map(|a| scope::alias(&a.name)).transpose()?);
     Ok(table)
@@ -358,6 +386,7 @@ fn where_clause(b: &mut Binder<'_>, e: Option<&ast::Expr>) -> SqlResult<Option<E
 
 /// Binds UPDATE.
 pub(crate) fn update(b: &mut Binder<'_>, catalog: &Catalog, u: &ast::Update) -> SqlResult<Bound> {
+    foreign(&[(u.output.is_some(), "OUTPUT")])?;
     if u.from.is_some() {
         return Err(SqlError::unsupported("UPDATE ... FROM"));
     }
@@ -409,6 +438,7 @@ pub(crate) fn update(b: &mut Binder<'_>, catalog: &Catalog, u: &ast::Update) -> 
 
 /// Binds DELETE.
 pub(crate) fn delete(b: &mut Binder<'_>, catalog: &Catalog, d: &ast::Delete) -> SqlResult<Bound> {
+    foreign(&[(d.output.is_some(), "OUTPUT")])?;
     if d.using.is_some() {
         return Err(SqlError::unsupported("DELETE ... USING"));
     }

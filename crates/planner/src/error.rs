@@ -1,6 +1,6 @@
 //! Parser errors with PostgreSQL's messages, and positions in the text.
 
-use clearway_types::{SqlError, SqlState};
+use clearway_types::{SqlError, SqlResult, SqlState};
 use sqlparser::parser::ParserError;
 use sqlparser::tokenizer::{Location, Token, TokenWithSpan};
 
@@ -46,6 +46,16 @@ fn source_of(sql: &str, t: &TokenWithSpan) -> String {
         }
         _ => t.token.to_string(),
     }
+}
+
+/// Returns 42601 if one of these constructs is there: sqlparser knows them, PostgreSQL does not.
+pub(crate) fn foreign(constructs: &[(bool, &str)]) -> SqlResult<()> {
+    constructs.iter().find(|(there, _)| *there).map_or(Ok(()), |(_, what)| {
+        Err(SqlError::new(
+            SqlState::SYNTAX,
+            format!("syntax error: PostgreSQL does not have {what}"),
+        ))
+    })
 }
 
 /// Returns 54001, as PostgreSQL does for a statement that needs more stack than there is.

@@ -1,6 +1,7 @@
 //! FROM: one table, system view or generate_series, and whether locking clauses may lock it.
 
 use crate::bind::Binder;
+use crate::error::foreign;
 use crate::locking::Lock;
 use crate::relation::{RelationName, no_schema};
 use crate::scope::{self, Scope, fold, parts};
@@ -45,6 +46,12 @@ pub(crate) fn from(
     if !item.joins.is_empty() {
         check_relations(b, catalog, item)?;
         return Err(SqlError::unsupported("a join"));
+    }
+    if let TableFactor::Table { args, with_hints, sample, index_hints, .. } = &item.relation {
+        foreign(&[
+            (!with_hints.is_empty() || !index_hints.is_empty(), "hints after a table's name"),
+            (args.is_some() && sample.is_some(), "TABLESAMPLE after a function"),
+        ])?;
     }
     match &item.relation {
         TableFactor::Table {

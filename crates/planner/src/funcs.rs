@@ -3,6 +3,7 @@
 use crate::bind::{AGGREGATE, Aggregates, Binder, Exports, Typed};
 use crate::checks;
 use crate::coerce::{cast_expr, is_time};
+use crate::error::foreign;
 use crate::position::{is_undecided, of_value};
 use crate::relation::{cross_database, no_schema};
 use crate::scope::{fold, parts};
@@ -55,6 +56,14 @@ pub(crate) fn bind(b: &mut Binder<'_>, e: &ast::Expr) -> SqlResult<Typed> {
         }
         E::Trim { trim_where, trim_what, expr, trim_characters } => {
             let text = b.bind(expr)?;
+            if let Some(more) = trim_characters.as_ref().filter(|c| c.len() > 1) {
+                let mut types = vec![text.ty];
+                for e in more {
+                    types.push(b.bind(e)?.ty);
+                }
+                let r = Err(undefined("pg_catalog.btrim", &types));
+                return b.of_call(expr, r);
+            }
             let chars = trim_what.as_deref().or(trim_characters.as_ref().and_then(|c| c.first()));
             let chars = match chars {
                 Some(e) => b.bind(e)?,
@@ -71,18 +80,35 @@ pub(crate) fn bind(b: &mut Binder<'_>, e: &ast::Expr) -> SqlResult<Typed> {
             let args = vec![b.bind(r#in)?, b.bind(expr)?];
             scalar(b, "strpos", args)
         }
-        E::Ceil { expr, .. } => {
-            let args = vec![b.bind(expr)?];
-            scalar(b, "ceil", args)
-        }
-        E::Floor { expr, .. } => {
-            let args = vec![b.bind(expr)?];
-            scalar(b, "floor", args)
-        }
+        E::Ceil { expr, field } => rounded(b, "ceil", expr, field),
+        E::Floor { expr, field } => rounded(b, "floor", expr, field),
         _ => match (construct(e), b.mode) {
             (SUBQUERY, Aggregates::Refused(checks::CLAUSE)) => Err(checks::subquery(b, e)),
             (what, _) => Err(SqlError::unsupported(what)),
         },
+    }
+}
+
+/// Binds CEIL and FLOOR: sqlparser knows them with a second argument, too.
+fn rounded(
+    b: &mut Binder<'_>,
+    name: &str,
+    e: &ast::Expr,
+    field: &ast::CeilFloorKind,
+) -> SqlResult<Typed> {
+    use ast::{CeilFloorKind as Kind, DateTimeField};
+    let mut args = vec![b.bind(e)?];
+    match field {
+        Kind::DateTimeField(DateTimeField::NoDateTime) => scalar(b, name, args),
+        Kind::DateTimeField(_) => {
+            foreign(&[(true, "TO in CEIL and FLOOR")])?;
+            scalar(b, name, args)
+        }
+        Kind::Scale(scale) => {
+            args.push(b.bind(&ast::Expr::Value(scale.clone()))?);
+            let r = scalar(b, name, args);
+            b.of_call(e, r)
+        }
     }
 }
 

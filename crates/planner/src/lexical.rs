@@ -62,6 +62,13 @@ pub(crate) fn checked(sql: &str, tokens: Vec<TokenWithSpan>) -> SqlResult<Lexed>
             {
                 return Err(junk(sql, last, "numeric literal"));
             }
+            // Braces enclose calls for sqlparser. PostgreSQL has none.
+            (_, Token::LBrace | Token::RBrace) => return Err(syntax_at(sql, Some(&t))),
+            // For sqlparser this is another spelling of `=`.
+            (_, Token::DoubleEq) => {
+                let token = Token::CustomBinaryOperator("==".to_owned());
+                out.push(TokenWithSpan { token, span: t.span });
+            }
             // The parser knows only the long form.
             (_, Token::Word(w))
                 if w.quote_style.is_none() && w.value.eq_ignore_ascii_case("isnull") =>

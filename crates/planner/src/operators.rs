@@ -52,6 +52,11 @@ impl Binder<'_> {
                 let negated = matches!(op, O::PGNotLikeMatch);
                 return self.like(l, r, None, LikeForm { negated, insensitive: false });
             }
+            O::Custom(op) if op == "==" => {
+                let right = self.bind(r)?;
+                let error = crate::ops::no_operator(op, left.ty, right.ty);
+                return self.of_operator(Err(error), &[(false, l)], |t| *t == Token::DoubleEq);
+            }
             other => return Err(SqlError::unsupported(format!("operator {other}"))),
         };
         let right = self.bind(r)?;

@@ -1,6 +1,7 @@
 //! Queries: SELECT or VALUES with the clauses that follow them.
 
 use crate::bind::{Aggregates, Binder};
+use crate::error::foreign;
 use crate::locking;
 use crate::scope::fold;
 use crate::select::{self, Count, Limits, Tail};
@@ -143,12 +144,18 @@ fn count(b: &mut Binder<'_>, e: &ast::Expr, clause: &'static str) -> SqlResult<E
     b.cast_to(t, SqlType::Int8).map(|t| t.expr)
 }
 
+/// Refuses the forms of VALUES that PostgreSQL does not have.
+pub(crate) fn refuse_foreign(v: &ast::Values) -> SqlResult<()> {
+    foreign(&[(v.value_keyword, "VALUE"), (v.explicit_row, "ROW in VALUES")])
+}
+
 fn values(
     b: &mut Binder<'_>,
     v: &ast::Values,
     tail: Tail<'_>,
     targets: &[SqlType],
 ) -> SqlResult<Planned> {
+    refuse_foreign(v)?;
     if let Some(lock) = tail.locks.first() {
         let text = format!("{} cannot be applied to VALUES", lock.name);
         return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, text));

@@ -2,6 +2,7 @@
 
 use crate::access::{choose, split};
 use crate::bind::{AGGREGATE, Aggregates, Binder, Exports};
+use crate::error::foreign;
 use crate::from::{From, from, locked};
 use crate::locking::{self, Lock};
 use crate::query::{self, Output, Planned};
@@ -131,6 +132,11 @@ pub(crate) fn condition(b: &mut Binder<'_>, e: &ast::Expr, clause: &str) -> SqlR
 }
 
 fn refuse(s: &ast::Select) -> SqlResult<()> {
+    foreign(&[
+        (!s.cluster_by.is_empty(), "CLUSTER BY in a query"),
+        (!s.distribute_by.is_empty(), "DISTRIBUTE BY"),
+        (!s.sort_by.is_empty(), "SORT BY"),
+    ])?;
     for (there, what) in [
         (s.into.is_some(), "SELECT INTO"),
         (s.qualify.is_some(), "QUALIFY"),
@@ -159,6 +165,7 @@ pub(crate) fn items(
         }
         match item {
             ast::SelectItem::Wildcard(options) => {
+                foreign(&[(options.opt_alias.is_some(), "an alias of *")])?;
                 if b.scope.columns.is_empty() {
                     return Err(SqlError::new(
                         SqlState::SYNTAX,
@@ -169,6 +176,7 @@ pub(crate) fn items(
             }
             ast::SelectItem::QualifiedWildcard(
                 ast::SelectItemQualifiedWildcardKind::ObjectName(name),
+                // An alias has no effect here, as in PostgreSQL.
                 _,
             ) => {
                 let at = ast::Spanned::span(name).start;

@@ -1,5 +1,6 @@
 //! Maps SQL type names to our types.
 
+use crate::error::foreign;
 use clearway_types::{SqlError, SqlResult, SqlState, SqlType};
 use sqlparser::ast::{CharacterLength, DataType, ExactNumberInfo, TimezoneInfo};
 
@@ -10,9 +11,9 @@ pub(crate) const MAX_LENGTH: u32 = 10_485_760;
 pub(crate) fn resolve(ty: &DataType) -> SqlResult<SqlType> {
     Ok(match ty {
         DataType::Bool | DataType::Boolean => SqlType::Bool,
-        DataType::SmallInt(_) | DataType::Int2(_) => SqlType::Int2,
-        DataType::Int(_) | DataType::Int4(_) | DataType::Integer(_) => SqlType::Int4,
-        DataType::BigInt(_) | DataType::Int8(_) => SqlType::Int8,
+        DataType::SmallInt(n) | DataType::Int2(n) => integer(*n, SqlType::Int2)?,
+        DataType::Int(n) | DataType::Int4(n) | DataType::Integer(n) => integer(*n, SqlType::Int4)?,
+        DataType::BigInt(n) | DataType::Int8(n) => integer(*n, SqlType::Int8)?,
         DataType::Float8 | DataType::DoublePrecision => SqlType::Float8,
         DataType::Float(ExactNumberInfo::None) => SqlType::Float8,
         DataType::Float(ExactNumberInfo::Precision(n)) if (25..=53).contains(n) => SqlType::Float8,
@@ -50,6 +51,11 @@ pub(crate) fn resolve_column(ty: &DataType) -> SqlResult<SqlType> {
 
 fn unsupported(name: &str) -> SqlError {
     SqlError::unsupported(format!("type {}", name.to_ascii_lowercase()))
+}
+
+fn integer(length: Option<u64>, ty: SqlType) -> SqlResult<SqlType> {
+    foreign(&[(length.is_some(), "a length of an integer type")])?;
+    Ok(ty)
 }
 
 fn length(n: Option<&CharacterLength>, name: &str) -> SqlResult<Option<u32>> {
