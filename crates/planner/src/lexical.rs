@@ -3,12 +3,12 @@
 //! A number may not be followed directly by a name (`123abc`, `1_000`, `0x1F` and `1e` are errors).
 //! Strings separated by a line break are one string. On one line they are an error, where sqlparser
 //! would take the second for an alias. `ISNULL` becomes `IS NULL`. A long identifier is truncated,
-//! with a notice.
+//! with a notice. An operator such as `>-` is two: a comparison and a sign.
 
 use crate::error::{place, syntax_at};
 use clearway_ir::value::MAX_NAME;
 use clearway_types::{SqlError, SqlResult, SqlState};
-use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Whitespace, Word};
+use sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan, Whitespace, Word};
 
 /// Maximum number of notices about a text. Further identifiers are truncated without a notice.
 const MAX_NOTICES: usize = 100;
@@ -46,6 +46,7 @@ pub(crate) fn checked(sql: &str, tokens: Vec<TokenWithSpan>) -> SqlResult<Lexed>
         {
             notices.push(LexicalNotice { at: t.span.start, text });
         }
+        let signs = split_signs(&mut t);
         let last = out.last_mut();
         match (last, &t.token) {
             (Some(last), Token::SingleQuotedString(more))
@@ -81,9 +82,41 @@ pub(crate) fn checked(sql: &str, tokens: Vec<TokenWithSpan>) -> SqlResult<Lexed>
                 out.push(t);
             }
         }
+        out.extend(signs);
         gap = Gap { empty: true, joins: false, block: false };
     }
     Ok(Lexed { tokens: out, notices })
+}
+
+/// Removes the signs at the end of a comparison, and returns them as tokens. Other operators with
+/// signs remain as they are, and so does one in which a comment begins: they are refused by name.
+///
+/// Source: PostgreSQL's `scan.l`, the rule of `operator`.
+pub(crate) fn split_signs(t: &mut TokenWithSpan) -> Vec<TokenWithSpan> {
+    let Token::CustomBinaryOperator(operator) = &t.token else { return Vec::new() };
+    let base = operator.trim_end_matches(['+', '-']);
+    let token = match base {
+        ">" => Token::Gt,
+        ">=" => Token::GtEq,
+        "<>" => Token::Neq,
+        _ => return Vec::new(),
+    };
+    let signs = &operator[base.len()..];
+    if signs.contains("--") {
+        return Vec::new();
+    }
+    let mut end = t.span.start;
+    end.column += base.len() as u64;
+    let signs = signs.chars().map(|sign| {
+        let start = end;
+        end.column += 1;
+        let token = if sign == '-' { Token::Minus } else { Token::Plus };
+        TokenWithSpan { token, span: Span { start, end } }
+    });
+    let signs = signs.collect();
+    t.span.end.column = t.span.start.column + base.len() as u64;
+    t.token = token;
+    signs
 }
 
 /// Truncates an identifier to PostgreSQL's limit. Returns the text of the notice about it.

@@ -6,6 +6,7 @@
 
 use crate::bind::{Binder, Typed};
 use crate::error::{place, position};
+use crate::lexical::split_signs;
 use clearway_types::{SqlError, SqlResult, SqlState, SqlType};
 use sqlparser::ast::{self, Spanned};
 use sqlparser::dialect::PostgreSqlDialect;
@@ -192,7 +193,13 @@ impl Binder<'_> {
         let dialect = PostgreSqlDialect {};
         let tokens =
             Tokenizer::new(&dialect, self.sql).tokenize_with_location().unwrap_or_default();
-        tokens.into_iter().filter(|t| !matches!(t.token, Token::Whitespace(_))).collect()
+        let mut out = Vec::with_capacity(tokens.len());
+        for mut t in tokens.into_iter().filter(|t| !matches!(t.token, Token::Whitespace(_))) {
+            let signs = split_signs(&mut t);
+            out.push(t);
+            out.extend(signs);
+        }
+        out
     }
 
     /// Puts the error of a column's type where the type is written.

@@ -232,3 +232,7 @@ insert into zoned values (6, '2022-12-31 16:00')
 alter table zoned add check (at > '2020-01-01 00:00')
 alter table zoned add check (at in ('2020-01-01 00:00', '2021-12-31 14:00', '2021-12-31 16:00'))
 select * from zoned order by id
+create table place (lat float8 check (lat>=-90 and lat<=90), lon float8 check (lon<>-lat))
+insert into place values (-91, 0)
+insert into place values (0, 0)
+insert into place values (-90, 1) returning lat>-lon

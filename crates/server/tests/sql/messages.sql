@@ -162,3 +162,5 @@ set local application_name to default;
 select current_setting('nosuch');
 select current_setting('nosuch', true);
 set server_version = 1;
+select true>-1;
+select 1 = 1, 2>-true;
