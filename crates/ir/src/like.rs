@@ -13,18 +13,45 @@ use std::borrow::Cow;
 /// Maximum number of characters that one match compares, apart from linear searches.
 const MAX_COMPARED: usize = if cfg!(test) { 1 << 20 } else { 1 << 30 };
 
-/// Returns true if the text matches. An escape at the end of the pattern is an error, 22025 as in
-/// PostgreSQL. Copies at most one piece at a time; ILIKE also copies the text and the pattern.
+/// Returns true if the text matches. Copies at most one piece at a time; ILIKE and a pattern that
+/// ends with an escape also copy the text and the pattern.
 ///
 /// # Errors
+/// 22025 if the match comes to an escape at the end of the pattern; such a pattern matches nothing.
 /// 54000 if the match takes more than [`MAX_COMPARED`] comparisons.
 pub(crate) fn matches(text: &str, pattern: &str, insensitive: bool) -> SqlResult<bool> {
     let escapes = pattern.bytes().rev().take_while(|b| *b == b'\\').count();
     if escapes % 2 == 1 {
+        let reaching = reaching(&pattern[..pattern.len() - 1]);
+        if !run(&folded(text, insensitive), &folded(&reaching, insensitive))? {
+            return Ok(false);
+        }
         let text = "LIKE pattern must not end with escape character";
         return Err(SqlError::new(SqlState(*b"22025"), text));
     }
     run(&folded(text, insensitive), &folded(pattern, insensitive))
+}
+
+/// Returns the pattern of the texts for which PostgreSQL reads the escape after this pattern: some
+/// text is left there. After `%` and then `_`, none need be left.
+///
+/// Source: PostgreSQL's `MatchText`.
+fn reaching(pattern: &str) -> String {
+    let (mut any, mut one) = (false, false);
+    let mut chars = pattern.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '%' => any = true,
+            '_' => one |= any,
+            _ => {
+                (any, one) = (false, false);
+                if c == '\\' {
+                    chars.next();
+                }
+            }
+        }
+    }
+    format!("{pattern}{}", if one { "%" } else { "_%" })
 }
 
 fn folded(s: &str, insensitive: bool) -> Cow<'_, str> {
@@ -201,10 +228,30 @@ mod tests {
     }
 
     #[test]
-    fn escape_at_the_end_of_the_pattern_is_an_error() {
-        for pattern in ["\\", "a\\", "%\\\\\\", "_%é\\"] {
-            let error = matches("a", pattern, false).unwrap_err();
-            assert_eq!(error.state(), SqlState(*b"22025"), "{pattern}");
+    fn escape_at_the_end_of_the_pattern_is_an_error_if_it_is_reached() {
+        for (text, pattern) in [
+            ("a", "\\"),
+            ("ab", "a\\"),
+            ("a\\b", "%\\\\\\"),
+            ("aéb", "_%é\\"),
+            ("a", "%\\"),
+            ("a", "%_\\"),
+            ("ab", "a%_%\\"),
+        ] {
+            let error = matches(text, pattern, false).unwrap_err();
+            assert_eq!(error.state(), SqlState(*b"22025"), "{text} {pattern}");
+        }
+        for (text, pattern) in [
+            ("", "\\"),
+            ("abc", "x\\"),
+            ("abc", "abc\\"),
+            ("a\\", "%\\\\\\"),
+            ("a", "_\\"),
+            ("", "%\\"),
+            ("a", "a%\\"),
+            ("a", "%__\\"),
+        ] {
+            assert!(!matches(text, pattern, false).unwrap(), "{text} {pattern}");
         }
         assert!(matches("a\\", "_\\\\", false).unwrap());
     }

@@ -27,24 +27,39 @@ pub(super) fn run(data: &[u8]) {
         (Some(wanted), Ok(found)) => {
             assert_eq!(found, Datum::Bool(wanted), "{text:?} like {pattern:?}")
         }
-        (None, found) => assert!(found.is_err(), "{pattern:?} ends with an escape"),
+        (None, found) => assert!(found.is_err(), "{text:?} reaches the escape of {pattern:?}"),
         (_, Err(error)) => panic!("{text:?} like {pattern:?}: {error:?}"),
     }
 }
 
-/// Returns which prefixes of the text match the pattern, character by character; `None` if the
-/// pattern ends with an escape.
+/// Determines which prefixes of the text match the pattern, character by character; `None` if an
+/// escape at the end of the pattern is reached.
 fn plain(pattern: &[char], text: &[char]) -> Option<bool> {
     let mut matched = vec![false; text.len() + 1];
     matched[0] = true;
+    // Whether the last characters were `%`, and then `_`.
+    let (mut any, mut single) = (false, false);
     let mut pattern = pattern.iter();
     while let Some(&c) = pattern.next() {
+        let wild = any && single;
+        single = any && (single && c == '%' || c == '_');
+        any = c == '%' || any && c == '_';
         if c == '%' {
             let first = matched.iter().position(|m| *m).unwrap_or(matched.len());
             matched[first..].fill(true);
             continue;
         }
-        let one = if c == '\\' { Some(*pattern.next()?) } else { Some(c).filter(|c| *c != '_') };
+        let one = match c {
+            '\\' => match pattern.next() {
+                Some(one) => Some(*one),
+                None => {
+                    let reached = if wild { &matched[..] } else { &matched[..text.len()] };
+                    return (!reached.contains(&true)).then_some(false);
+                }
+            },
+            '_' => None,
+            c => Some(c),
+        };
         for at in (0..text.len()).rev() {
             matched[at + 1] = matched[at] && one.is_none_or(|one| one == text[at]);
         }
