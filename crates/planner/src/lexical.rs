@@ -5,6 +5,7 @@
 //! would take the second for an alias. `ISNULL` becomes `IS NULL`. A long identifier is truncated,
 //! with a notice. An operator such as `>-` is two: a comparison and a sign.
 
+use crate::adapt::adapted;
 use crate::error::{place, syntax_at};
 use clearway_ir::value::MAX_NAME;
 use clearway_types::{SqlError, SqlResult, SqlState};
@@ -85,7 +86,7 @@ pub(crate) fn checked(sql: &str, tokens: Vec<TokenWithSpan>) -> SqlResult<Lexed>
         out.extend(signs);
         gap = Gap { empty: true, joins: false, block: false };
     }
-    Ok(Lexed { tokens: out, notices })
+    Ok(Lexed { tokens: adapted(out), notices })
 }
 
 /// Removes the signs at the end of a comparison, and returns them as tokens. Other operators with

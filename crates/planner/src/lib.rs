@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod adapt;
 mod backup;
 mod bind;
 mod cache;

@@ -1,0 +1,74 @@
+//! Adapts a text's tokens to sqlparser, which reads some of them differently from PostgreSQL.
+//!
+//! `TRIM (LEADING a, b)` and `TRIM (FROM a)` become calls of `ltrim` and its siblings: sqlparser
+//! forgets LEADING before a comma, and requires characters before FROM.
+
+use crate::position::is_word;
+use sqlparser::keywords::Keyword;
+use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
+
+/// Maximum depth of parentheses inside those of TRIM. The parser's limit is not higher.
+const MAX_DEPTH: usize = 128;
+
+/// Returns the tokens with the same meaning for sqlparser.
+pub(crate) fn adapted(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    if !tokens.iter().any(|t| is_word(&t.token, &["trim"])) {
+        return tokens;
+    }
+    let (mut out, mut at) = (Vec::with_capacity(tokens.len()), 0);
+    while let Some(token) = tokens.get(at) {
+        match trim(&tokens[at..]) {
+            Some((name, used)) => {
+                out.push(TokenWithSpan { token: quoted(name), span: token.span });
+                out.extend(tokens.get(at + 1).cloned());
+                at += used;
+            }
+            None => {
+                out.push(token.clone());
+                at += 1;
+            }
+        }
+    }
+    out
+}
+
+fn quoted(name: &str) -> Token {
+    let (value, quote_style) = (name.to_ascii_lowercase(), Some('"'));
+    Token::Word(Word { value, quote_style, keyword: Keyword::NoKeyword })
+}
+
+/// Returns the function that a TRIM with a plain list calls, and the number of tokens before the
+/// list.
+fn trim(tokens: &[TokenWithSpan]) -> Option<(&'static str, usize)> {
+    let is = |at: usize, word: &str| tokens.get(at).is_some_and(|t| is_word(&t.token, &[word]));
+    if !is(0, "trim") || tokens.get(1)?.token != Token::LParen {
+        return None;
+    }
+    let (name, first) = match () {
+        _ if is(2, "leading") => ("ltrim", 3),
+        _ if is(2, "trailing") => ("rtrim", 3),
+        _ if is(2, "both") => ("btrim", 3),
+        _ => ("btrim", 2),
+    };
+    if is(first, "from") {
+        return Some((name, first + 1));
+    }
+    (first == 3 && is_list(&tokens[first..])).then_some((name, first))
+}
+
+/// Returns true if there is a comma before the parenthesis closes, and no FROM before it.
+fn is_list(tokens: &[TokenWithSpan]) -> bool {
+    let mut depth = 0;
+    for t in tokens {
+        match &t.token {
+            Token::Comma if depth == 0 => return true,
+            token if depth == 0 && is_word(token, &["from"]) => return false,
+            Token::LParen if depth == MAX_DEPTH => return false,
+            Token::LParen => depth += 1,
+            Token::RParen if depth == 0 => return false,
+            Token::RParen => depth -= 1,
+            _ => {}
+        }
+    }
+    false
+}
