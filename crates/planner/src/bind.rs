@@ -193,7 +193,7 @@ impl<'a> Binder<'a> {
             }
             E::TypedString(t) => {
                 foreign(&[(!is_string(&t.value.value), "a type before a value without quotes")])?;
-                let to = self.of_type(&t.data_type, types::resolve(&t.data_type))?;
+                let to = self.of_type(&t.data_type, types::resolve_literal(&t.data_type))?;
                 let literal = self.constant(&t.value.value)?;
                 let r = self.explicit_cast(literal, to);
                 self.at_literal(&ast::Expr::Value(t.value.clone()), r)

@@ -39,6 +39,17 @@ pub(crate) fn resolve(ty: &DataType) -> SqlResult<SqlType> {
     })
 }
 
+/// Returns the type before a string: like [`resolve`], but a character without a length is not one
+/// character long there. Its blanks would count, as those of bpchar.
+pub(crate) fn resolve_literal(ty: &DataType) -> SqlResult<SqlType> {
+    match ty {
+        DataType::Char(None) | DataType::Character(None) => {
+            Err(unsupported("bpchar without a length"))
+        }
+        ty => resolve(ty),
+    }
+}
+
 /// Returns a column's type: like [`resolve`], but numeric and name are for expressions only.
 pub(crate) fn resolve_column(ty: &DataType) -> SqlResult<SqlType> {
     match resolve(ty)? {

@@ -167,3 +167,6 @@ select trim(leading lower('XXA'), substring('yx' from 2)), trim(leading trim(tra
 create table trimmed (v text check (trim(leading v, 'x') = v));
 insert into trimmed values ('ax');
 insert into trimmed values ('xa');
+select char 'abc'; --refused
+select character 'abc' = 'abc'; --refused
+select char(2) 'abc', cast('abc' as char), 'abc'::char;
