@@ -102,10 +102,13 @@ impl Binder<'_> {
         }
     }
 
-    /// Puts an error about an unknown type at the type's name in a cast.
+    /// Puts an error about an unknown type or its length at the type's name in a cast.
     pub(crate) fn of_type<T>(&self, ty: &ast::DataType, r: SqlResult<T>) -> SqlResult<T> {
         r.map_err(|err| match ty {
-            ast::DataType::Custom(name, _) if err.state() == SqlState::UNDEFINED_OBJECT => {
+            ast::DataType::Custom(name, _)
+                if [SqlState::UNDEFINED_OBJECT, SqlState::INVALID_PARAMETER]
+                    .contains(&err.state()) =>
+            {
                 place(err, self.sql, name.span().start)
             }
             _ => err,

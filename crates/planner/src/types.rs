@@ -71,12 +71,15 @@ fn integer(length: Option<u64>, ty: SqlType) -> SqlResult<SqlType> {
 
 fn length(n: Option<&CharacterLength>, name: &str) -> SqlResult<Option<u32>> {
     let Some(n) = n else { return Ok(None) };
-    let n = match n {
-        CharacterLength::IntegerLength { length, .. } => *length,
+    match n {
+        CharacterLength::IntegerLength { length, .. } => limited(*length, name).map(Some),
         CharacterLength::Max => {
-            return Err(SqlError::new(SqlState::SYNTAX, "syntax error at or near \"max\""));
+            Err(SqlError::new(SqlState::SYNTAX, "syntax error at or near \"max\""))
         }
-    };
+    }
+}
+
+fn limited(n: u64, name: &str) -> SqlResult<u32> {
     if n == 0 {
         return Err(SqlError::new(
             SqlState::INVALID_PARAMETER,
@@ -87,14 +90,24 @@ fn length(n: Option<&CharacterLength>, name: &str) -> SqlResult<Option<u32>> {
         let text = format!("length for type {name} cannot exceed {MAX_LENGTH}");
         return Err(SqlError::new(SqlState::INVALID_PARAMETER, text));
     }
-    Ok(Some(n as u32))
+    Ok(n as u32)
+}
+
+/// Returns the length in a type's modifiers.
+fn modifier(args: &[String], name: &str) -> SqlResult<Option<u32>> {
+    let invalid = || SqlError::new(SqlState::INVALID_PARAMETER, "invalid type modifier");
+    match args {
+        [] => Ok(None),
+        [n] => limited(n.parse().map_err(|_| invalid())?, name).map(Some),
+        _ => Err(invalid()),
+    }
 }
 
 fn custom(name: &str, args: &[String]) -> SqlResult<SqlType> {
     let lower = name.to_ascii_lowercase().replace('"', "");
     let plain = lower.strip_prefix("pg_catalog.").unwrap_or(&lower);
-    Ok(match plain {
-        "bpchar" => match args.first().and_then(|n| n.parse().ok()) {
+    let ty = match plain {
+        "bpchar" => match modifier(args, "char")? {
             Some(n) => SqlType::Char(n),
             // Without a length the blanks of each value count: we keep none.
             None => return Err(unsupported("bpchar without a length")),
@@ -106,7 +119,7 @@ fn custom(name: &str, args: &[String]) -> SqlResult<SqlType> {
         "bool" => SqlType::Bool,
         "text" => SqlType::Text,
         "name" => SqlType::Name,
-        "varchar" => SqlType::Varchar(None),
+        "varchar" => SqlType::Varchar(modifier(args, "varchar")?),
         "date" => SqlType::Date,
         "timestamp" => SqlType::Timestamp,
         "timestamptz" => SqlType::Timestamptz,
@@ -123,7 +136,18 @@ fn custom(name: &str, args: &[String]) -> SqlResult<SqlType> {
                 format!("type \"{name}\" does not exist"),
             ));
         }
-    })
+    };
+    match ty {
+        _ if args.is_empty() => Ok(ty),
+        SqlType::Char(_) | SqlType::Varchar(_) => Ok(ty),
+        SqlType::Timestamp | SqlType::Timestamptz | SqlType::Numeric => {
+            Err(unsupported(&format!("{plain}({})", args.join(","))))
+        }
+        _ => {
+            let text = format!("type modifier is not allowed for type \"{plain}\"");
+            Err(SqlError::new(SqlState::SYNTAX, text))
+        }
+    }
 }
 
 /// Returns the internal name, used for a cast's result column.

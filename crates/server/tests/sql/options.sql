@@ -209,3 +209,14 @@ create table pkn_pkey (z int);
 alter table pkn add primary key (x);
 insert into pkn values (1, 1), (1, 2);
 drop table pkn, pkn_other, pkn_pkey;
+create table qualified (v pg_catalog.varchar(3), c pg_catalog.bpchar(2));
+insert into qualified values ('abcd', 'a');
+insert into qualified values ('abc', 'a') returning v, c;
+select 'abcdef'::pg_catalog.varchar(3), 'abc'::bpchar(2), 'abc'::pg_catalog.varchar;
+select 'abc'::bpchar(0);
+select 'abc'::pg_catalog.varchar(99999999);
+select 'abc'::pg_catalog.varchar(1, 2);
+select 1.239::pg_catalog.numeric(10, 2); --refused
+select timestamp '2020-01-01 00:00:01.5'::pg_catalog.timestamp(0); --refused
+select 'x'::text(5);
+select 1::pg_catalog.int4(5);
