@@ -93,6 +93,9 @@ pub(crate) fn create_table(
         });
     }
     table.distribution = distribute(&table, distribution)?;
+    if table.columns.is_empty() {
+        return Err(SqlError::unsupported("a table without columns"));
+    }
     Ok(Statement::CreateTable { table, if_not_exists: c.if_not_exists })
 }
 

@@ -158,6 +158,10 @@ pub(crate) fn items(
     list: &[ast::SelectItem],
     targets: &[SqlType],
 ) -> SqlResult<Vec<Output>> {
+    // Rows without columns need a description that our protocol code does not send.
+    if list.is_empty() {
+        return Err(SqlError::unsupported("an empty select list"));
+    }
     let mut out: Vec<Output> = Vec::new();
     for item in list {
         if out.len() > MAX_ITEMS {

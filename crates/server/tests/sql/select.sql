@@ -57,3 +57,6 @@ select a / 20 as a, count(*) from paren group by (a) order by (a);
 select distinct a / 20 as g from paren order by (g);
 select id as a, a from paren order by (a);
 drop table paren;
+select from t where id = 1; --refused
+select from generate_series(1, 2); --refused
+create table nothing (); --refused
