@@ -1,7 +1,8 @@
 //! Adapts a text's tokens to sqlparser, which reads some of them differently from PostgreSQL.
 //!
 //! `TRIM (LEADING a, b)` and `TRIM (FROM a)` become calls of `ltrim` and its siblings: sqlparser
-//! forgets LEADING before a comma, and requires characters before FROM.
+//! forgets LEADING before a comma, and requires characters before FROM. `top`, `directory` and
+//! `local` are quoted where sqlparser takes them for keywords: PostgreSQL does not reserve them.
 
 use crate::position::is_word;
 use sqlparser::keywords::Keyword;
@@ -12,7 +13,8 @@ const MAX_DEPTH: usize = 128;
 
 /// Returns the tokens with the same meaning for sqlparser.
 pub(crate) fn adapted(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
-    if !tokens.iter().any(|t| is_word(&t.token, &["trim"])) {
+    const WORDS: &[&str] = &["trim", "top", "directory", "local"];
+    if !tokens.iter().any(|t| is_word(&t.token, WORDS)) {
         return tokens;
     }
     let (mut out, mut at) = (Vec::with_capacity(tokens.len()), 0);
@@ -24,7 +26,9 @@ pub(crate) fn adapted(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
                 at += used;
             }
             None => {
-                out.push(token.clone());
+                let name = name(&tokens[..at], &tokens[at..]);
+                let token = name.map_or_else(|| token.token.clone(), quoted);
+                out.push(TokenWithSpan { token, span: tokens[at].span });
                 at += 1;
             }
         }
@@ -35,6 +39,28 @@ pub(crate) fn adapted(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
 fn quoted(name: &str) -> Token {
     let (value, quote_style) = (name.to_ascii_lowercase(), Some('"'));
     Token::Word(Word { value, quote_style, keyword: Keyword::NoKeyword })
+}
+
+/// Returns the next token if it is a name, and sqlparser would take it for a keyword.
+fn name<'t>(before: &[TokenWithSpan], tokens: &'t [TokenWithSpan]) -> Option<&'t str> {
+    let Token::Word(word) = &tokens.first()?.token else { return None };
+    let (earlier, last) = match before {
+        [.., earlier, last] => (Some(earlier), last),
+        [last] => (None, last),
+        [] => return None,
+    };
+    let next = tokens.get(1).map(|t| &t.token);
+    let selected = is_word(&last.token, &["select"])
+        || is_word(&last.token, &["distinct", "all"])
+            && earlier.is_some_and(|t| is_word(&t.token, &["select"]));
+    let is_name = match &tokens[0].token {
+        // TOP 5 and TOP (5) are refused by their name.
+        top if is_word(top, &["top"]) => {
+            selected && !matches!(next, Some(Token::Number(..) | Token::LParen))
+        }
+        other => is_word(other, &["directory", "local"]) && is_word(&last.token, &["into"]),
+    };
+    is_name.then_some(word.value.as_str())
 }
 
 /// Returns the function that a TRIM with a plain list calls, and the number of tokens before the

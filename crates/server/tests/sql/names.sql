@@ -169,3 +169,14 @@ create table {60*n} (a int not null)
 alter table {60*n} add primary key (a)
 insert into {60*n} values (1), (1)
 drop table {63*t}4, {60*n}
+create table directory (top int, local int);
+insert into directory values (1, 2);
+insert into DIRECTORY (TOP) values (3);
+select top, local from directory order by top;
+select TOP from directory where top = 1;
+select distinct top + 1 as next from directory order by next;
+select all top from directory where local is null;
+select top.top from directory top where top.local = 2;
+create table local (id int);
+insert into local values (1);
+select local.id from local;
