@@ -3,7 +3,7 @@
 
 use crate::cursor::Cursor;
 use crate::cursors;
-use crate::error::{from_parser, place, syntax_at, too_deep};
+use crate::error::{from_parser, place, position, syntax_at, too_deep};
 use crate::lexical::{self, Lexed};
 use crate::locking;
 use crate::position::is_word;
@@ -15,7 +15,7 @@ use clearway_types::{SqlError, SqlResult, SqlState};
 use sqlparser::ast;
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
-use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 use std::sync::Arc;
 
 /// Maximum nesting depth of expressions.
@@ -167,6 +167,9 @@ pub fn parse(sql: &str) -> SqlResult<Vec<ParsedStatement>> {
 fn tokenize(sql: &str) -> SqlResult<Lexed> {
     let dialect = PostgreSqlDialect {};
     let tokens = Tokenizer::new(&dialect, sql).tokenize_with_location().map_err(|e| {
+        if has_unknown_escape(sql, e.location) {
+            return place(SqlError::unsupported("this escape in a string"), sql, e.location);
+        }
         let message = if e.message.to_lowercase().contains("unterminated") {
             "unterminated quoted string".to_owned()
         } else {
@@ -175,6 +178,27 @@ fn tokenize(sql: &str) -> SqlResult<Lexed> {
         place(SqlError::new(SqlState::SYNTAX, message), sql, e.location)
     })?;
     lexical::checked(sql, tokens)
+}
+
+/// Returns true if a string with escapes begins here and ends: then the error is about an escape of
+/// it. sqlparser does not know those of bytes above 127 and of half a character.
+fn has_unknown_escape(sql: &str, at: Location) -> bool {
+    let begin = position(sql, at).map_or(0, |n| n as usize - 1);
+    let mut rest = sql.chars().skip(begin);
+    if !matches!(rest.next(), Some('E' | 'e')) || rest.next() != Some('\'') {
+        return false;
+    }
+    while let Some(c) = rest.next() {
+        match c {
+            '\\' => {
+                rest.next();
+            }
+            // Two quotes are part of the string.
+            '\'' if rest.next() != Some('\'') => return true,
+            _ => {}
+        }
+    }
+    false
 }
 
 /// The depth that operators could add at one level of brackets.

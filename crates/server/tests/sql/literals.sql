@@ -58,3 +58,9 @@ select 1.50e1;
 select 0e5;
 select 00012;
 select 00.10;
+select E'\xC3\xA9'; --refused
+select E'it''s \303\251'; --refused
+select e'\uD83D\uDE00'; --refused
+select E'\u00e9', E'a\'b''c';
+select E'abc
+select E'it''s \xC3
