@@ -243,6 +243,9 @@ fn aggregate(
             b.mode = Aggregates::Allowed;
             Some(bound?)
         }
+        [FunctionArg::Unnamed(FunctionArgExpr::QualifiedWildcard(_))] => {
+            return Err(SqlError::unsupported("a row as an argument"));
+        }
         _ => return Err(undefined(name, &[])),
     };
     let (arg, ty) = match (func, arg) {
@@ -451,6 +454,9 @@ fn fixed(b: &mut Binder<'_>, name: &str, args: Vec<Typed>) -> SqlResult<Typed> {
     if name == "substring" && args.get(1).is_some_and(|a| a.ty.is_string()) {
         return Err(SqlError::unsupported("substring with a regular expression"));
     }
+    if name == "date_trunc" && args.len() == 3 {
+        return Err(SqlError::unsupported("date_trunc with a time zone"));
+    }
     if name == "date_trunc" && args.len() == 2 && args.iter().all(|a| a.ty == T::Unknown) {
         let text = "function date_trunc(unknown, unknown) is not unique";
         return Err(SqlError::new(SqlState(*b"42725"), text)
@@ -522,6 +528,14 @@ const BUILTIN: &str = include_str!("functions.txt");
 
 /// Returns 42883, or 0A000 if PostgreSQL may have the function.
 fn undefined(name: &str, args: &[SqlType]) -> SqlError {
+    // These belong to PostgreSQL's grammar, so that they are not in its list of functions.
+    match name {
+        "current_time" | "localtime" => return SqlError::unsupported(name),
+        "current_timestamp" | "localtimestamp" => {
+            return SqlError::unsupported(format!("{name} with a precision"));
+        }
+        _ => {}
+    }
     if !OURS.contains(&name) && BUILTIN.lines().any(|n| n == name) {
         return SqlError::unsupported(format!("function {name}"));
     }

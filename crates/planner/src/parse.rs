@@ -313,20 +313,40 @@ pub(crate) fn statement(sql: &str, tokens: &[TokenWithSpan]) -> SqlResult<Kind> 
     Err(cursor.error())
 }
 
-/// Returns the tokens without ONLY before a table's name, since no table has children. Refuses
-/// constructs that PostgreSQL knows but that sqlparser would report as syntax errors.
+/// Refuses constructs that PostgreSQL knows but that sqlparser would report as syntax errors.
+fn refuse(c: &Cursor<'_>) -> SqlResult<()> {
+    const CONSTRUCTS: &[&[&str]] = &[
+        &["overriding", "system", "value"],
+        &["overriding", "user", "value"],
+        &["where", "current", "of"],
+        &["between", "symmetric"],
+        &["between", "asymmetric"],
+    ];
+    if let Some(words) = CONSTRUCTS.iter().find(|words| c.clone().accept(words)) {
+        return Err(c.unsupported(&words.join(" ").to_uppercase()));
+    }
+    let next = c.rest().get(1).map(|t| &t.token);
+    if c.is("name") && next.is_some_and(|t| matches!(t, Token::SingleQuotedString(_))) {
+        return Err(c.unsupported("type name before a string"));
+    }
+    let mut key = c.clone();
+    if !key.accept(&["on", "conflict"]) || key.peek() != Some(&Token::LParen) {
+        return Ok(());
+    }
+    let (start, mut columns) = (key.clone(), key.clone());
+    match (key.parenthesised(), columns.columns()) {
+        (Ok([_, ..]), Err(_)) => Err(start.unsupported("ON CONFLICT on an expression")),
+        (Ok(_), Ok(_)) if key.is("where") => Err(key.unsupported("a condition of ON CONFLICT")),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the tokens without ONLY before a table's name, since no table has children.
 fn without_only(cursor: &Cursor<'_>, tokens: &[TokenWithSpan]) -> SqlResult<Vec<TokenWithSpan>> {
     let (mut c, mut out) = (cursor.clone(), Vec::with_capacity(tokens.len()));
     let mut before_table = false;
     for token in tokens {
-        for words in [&["overriding", "system", "value"], &["overriding", "user", "value"]] {
-            if c.clone().accept(words) {
-                return Err(c.unsupported(&words.join(" ").to_uppercase()));
-            }
-        }
-        if c.clone().accept(&["where", "current", "of"]) {
-            return Err(c.unsupported("WHERE CURRENT OF"));
-        }
+        refuse(&c)?;
         let only = before_table && c.is("only");
         if only && c.rest().get(1).is_some_and(|t| t.token == Token::LParen) {
             return Err(c.unsupported("ONLY with parentheses"));

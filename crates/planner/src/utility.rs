@@ -183,6 +183,12 @@ fn set(c: &mut Cursor<'_>) -> SqlResult<Statement> {
     } else {
         (setting_name(c)?, false)
     };
+    if bare
+        && c.is("interval")
+        && matches!(c.rest().get(1).map(|t| &t.token), Some(Token::SingleQuotedString(_)))
+    {
+        return Err(c.unsupported("SET TIME ZONE INTERVAL"));
+    }
     if !bare && !c.accept(&["to"]) && !c.accept_token(&Token::Eq) {
         return Err(c.error());
     }

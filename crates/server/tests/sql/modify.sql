@@ -70,3 +70,11 @@ update status set nosuch.id = 5;
 insert into status (status.id) values (5);
 insert into status (id, nosuch.id) values (5, 5);
 select * from status;
+create table inferred (a int primary key, s text);
+create unique index on inferred (lower(s)); --refused
+insert into inferred values (1, 'x') on conflict (a) where a > 0 do nothing; --refused
+insert into inferred values (1, 'x') on conflict (lower(s)) do nothing; --refused
+insert into inferred values (1, 'x') on conflict (a do nothing;
+insert into inferred values (1, 'x') on conflict () do nothing;
+insert into inferred values (2, 'y') on conflict (a) do nothing;
+drop table inferred;

@@ -60,3 +60,4 @@ drop table paren;
 select from t where id = 1; --refused
 select from generate_series(1, 2); --refused
 create table nothing (); --refused
+select count(t.*) from t; --refused

@@ -179,3 +179,5 @@ set statement_timeout = + on
 set statement_timeout = 0
 create table plus (a int) with (fillfactor = +70)
 create table plus2 (a int) with (fillfactor = +'70')
+set time zone interval '-08:00' hour to minute--refused
+reset time zone

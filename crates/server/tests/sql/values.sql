@@ -170,3 +170,11 @@ insert into trimmed values ('xa');
 select char 'abc'; --refused
 select character 'abc' = 'abc'; --refused
 select char(2) 'abc', cast('abc' as char), 'abc'::char;
+select date_trunc('day', timestamptz '2020-01-01 12:00+00', 'UTC'); --refused
+select current_timestamp(3) is null; --refused
+select localtimestamp(0) is null; --refused
+select current_time is null; --refused
+select localtime(0) is null; --refused
+select 1 between symmetric 2 and 1; --refused
+select 1 between asymmetric 2 and 1; --refused
+select name 'x'; --refused
