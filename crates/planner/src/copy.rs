@@ -184,11 +184,14 @@ fn format(o: Options) -> SqlResult<CopyFormat> {
         let text = format!("COPY {what} available only in CSV mode");
         return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, text));
     }
+    let bad = |text: &str| Err(SqlError::new(SqlState::INVALID_PARAMETER, text));
+    if o.delimiter.as_deref().is_some_and(|d| matches!(d, "\n" | "\r")) {
+        return bad("COPY delimiter cannot be newline or carriage return");
+    }
     let delimiter = one_byte(o.delimiter, if o.csv { b',' } else { b'\t' }, "delimiter")?;
     let quote = one_byte(o.quote, b'"', "quote")?;
     let escape = one_byte(o.escape, quote, "escape")?;
     let null = o.null.unwrap_or_else(|| if o.csv { String::new() } else { "\\N".to_owned() });
-    let bad = |text: &str| Err(SqlError::new(SqlState::INVALID_PARAMETER, text));
     if null.contains(['\r', '\n']) {
         return bad("COPY null representation cannot use newline or carriage return");
     }
@@ -203,8 +206,12 @@ fn format(o: Options) -> SqlResult<CopyFormat> {
     if o.csv && delimiter == quote {
         return bad("COPY delimiter and quote must be different");
     }
+    let unsupported = |text: &str| Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, text));
     if null.as_bytes().contains(&delimiter) {
-        return bad("COPY delimiter must not appear in the NULL specification");
+        return unsupported("COPY delimiter must not appear in the NULL specification");
+    }
+    if o.csv && null.as_bytes().contains(&quote) {
+        return unsupported("CSV quote character must not appear in the NULL specification");
     }
     Ok(CopyFormat { csv: o.csv, delimiter, null, header: o.header, quote, escape })
 }

@@ -64,3 +64,12 @@ copy lines from stdin (format csv) <- x\n\.\rz\n
 copy lines from stdin <- r\
 select left(a, 1), length(a) from lines order by a;
 drop table lines;
+create table quoting (a text);
+copy quoting to stdout (format csv, null '"');
+copy quoting to stdout (format csv, null 'a|b', quote '|');
+copy quoting to stdout (format csv, null '"', quote '''');
+copy quoting to stdout (null '"');
+copy quoting to stdout (null 'a|b', delimiter '|');
+copy quoting to stdout (delimiter E'\n');
+copy quoting from stdin (format csv, delimiter E'\r');
+drop table quoting;
