@@ -83,6 +83,13 @@ impl Subject {
             .unwrap_or(0)
     }
 
+    /// Returns false if the seed's world cannot meet the bug, so that a search may skip it.
+    fn can_meet(self, bug: Bug, seed: u64) -> bool {
+        let speculates =
+            matches!(bug, Bug::EarlySpeculated | Bug::SkippedSpeculation | Bug::ReleasedUndo);
+        self != Self::Engine || !speculates || World::new(seed).may_speculate()
+    }
+
     fn run(self, seed: u64, trace: &Trace) -> Result<Report, String> {
         match self {
             Self::Engine => life::run(&World::new(seed), trace),
@@ -250,7 +257,7 @@ fn found_only_with(subject: Subject, bug: Bug, first: u64) -> Option<(u64, Strin
     let (mut from, end) = (first, first + CANARY_SEEDS);
     while from < end {
         canary::plant(Some(bug));
-        let (seed, finding) = first_finding(subject, from, end)?;
+        let (seed, finding) = first_finding(subject, bug, from, end)?;
         canary::plant(None);
         if subject.quietly(seed).is_ok() {
             return Some((seed, finding));
@@ -261,7 +268,7 @@ fn found_only_with(subject: Subject, bug: Bug, first: u64) -> Option<(u64, Strin
 }
 
 /// Returns approximately the first seed in `from..end` that finds something: several run at once.
-fn first_finding(subject: Subject, from: u64, end: u64) -> Option<(u64, String)> {
+fn first_finding(subject: Subject, bug: Bug, from: u64, end: u64) -> Option<(u64, String)> {
     let next = AtomicU64::new(from);
     let found = Mutex::new(None);
     let is_found = || found.lock().unwrap_or_else(PoisonError::into_inner).is_some();
@@ -272,6 +279,9 @@ fn first_finding(subject: Subject, from: u64, end: u64) -> Option<(u64, String)>
                     let seed = next.fetch_add(1, Ordering::Relaxed); // Relaxed: only uniqueness matters.
                     if seed >= end {
                         return;
+                    }
+                    if !subject.can_meet(bug, seed) {
+                        continue;
                     }
                     if let Err(finding) = subject.quietly(seed) {
                         found
