@@ -419,9 +419,12 @@ impl Story<'_> {
     fn report(&self, disk: &MemDisk) -> Result<CheckReport, String> {
         let scratch =
             MemDisk::new().open(Path::new("scratch"), Open::Create).map_err(|e| e.to_string())?;
+        // Few frames, but enough to undo the longest change.
+        let of_engine = self.world.engine.node.frames;
+        let frames = if of_engine > 256 { of_engine } else { 64 };
         let options = CheckOptions {
             scratch,
-            frames: 64,
+            frames,
             log_buffer: self.world.engine.node.wal_buffer_size,
             memory: 1 << 16,
         };
