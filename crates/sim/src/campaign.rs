@@ -8,6 +8,7 @@ use crate::panics;
 use crate::pool;
 use crate::trace::{Lines, Trace};
 use crate::world::World;
+use clearway_coordinator::SchemeKind;
 use clearway_sync::canary::{self, BUGS_OF_ENGINE, BUGS_OF_HISTORIES, BUGS_OF_POOL, Bug};
 use clearway_testkit::{Campaign, CampaignSum, kept_seeds};
 use std::fmt::{self, Display, Formatter};
@@ -87,7 +88,11 @@ impl Subject {
     fn can_meet(self, bug: Bug, seed: u64) -> bool {
         let speculates =
             matches!(bug, Bug::EarlySpeculated | Bug::SkippedSpeculation | Bug::ReleasedUndo);
-        self != Self::Engine || !speculates || World::new(seed).may_speculate()
+        if self != Self::Engine || !speculates {
+            return true;
+        }
+        let world = World::new(seed);
+        world.engine.partition.scheme == SchemeKind::Speculative || world.mix.schemes > 0
     }
 
     fn run(self, seed: u64, trace: &Trace) -> Result<Report, String> {

@@ -89,11 +89,6 @@ impl World {
         self.draw_several(rng);
     }
 
-    /// Returns true if transactions may run behind undecided ones.
-    pub(crate) fn may_speculate(&self) -> bool {
-        self.engine.partition.scheme == SchemeKind::Speculative || self.mix.schemes > 0
-    }
-
     /// Draws what the twenty-second generator added: sessions that change the schemes of
     /// partitions.
     pub(super) fn draw_changes(&mut self, rng: &mut Rng) {
