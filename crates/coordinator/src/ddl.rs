@@ -125,15 +125,15 @@ async fn create_table(
 /// Parses the timestamptz literals in the session's time zone. A stored expression is evaluated by
 /// other sessions, for which they must mean the same moments.
 fn fix_literals(expr: &mut Expr, env: &Env) -> SqlResult<()> {
-    expr.change(&mut |e| {
-        if let Expr::Cast { expr, to: SqlType::Timestamptz, explicit: false } = e
-            && let Expr::Literal(text @ Datum::Text(_)) = &**expr
-        {
-            let moment = cast::cast(text.as_ref(), SqlType::Timestamptz, false, env.zone())?;
-            *e = Expr::Literal(moment);
-        }
-        Ok(())
-    })
+    *expr = expr.rewrite(&mut |e| {
+        let Expr::Cast { expr, to: SqlType::Timestamptz, explicit: false } = e else {
+            return Ok(None);
+        };
+        let Expr::Literal(text @ Datum::Text(_)) = &**expr else { return Ok(None) };
+        let moment = cast::cast(text.as_ref(), SqlType::Timestamptz, false, env.zone())?;
+        Ok(Some(Expr::Literal(moment)))
+    })?;
+    Ok(())
 }
 
 async fn drop_tables(

@@ -104,37 +104,50 @@ impl Expr {
         }
     }
 
-    /// Applies `change` to all descendants and then to the expression.
-    pub fn change(&mut self, change: &mut dyn FnMut(&mut Self) -> SqlResult<()>) -> SqlResult<()> {
-        match self {
-            Self::Literal(_) | Self::Param(_) | Self::Column(_) => {}
-            Self::Unary(_, a) | Self::IsNull(a) | Self::Cast { expr: a, .. } => a.change(change)?,
-            Self::Binary(_, a, b) | Self::Like { expr: a, pattern: b, .. } => {
-                a.change(change)?;
-                b.change(change)?;
+    /// Rebuilds the expression. `change` may replace a node; its children are then not visited.
+    pub fn rewrite(
+        &self,
+        change: &mut dyn FnMut(&Self) -> SqlResult<Option<Self>>,
+    ) -> SqlResult<Self> {
+        if let Some(new) = change(self)? {
+            return Ok(new);
+        }
+        let mut sub = |e: &Self| e.rewrite(change);
+        Ok(match self {
+            Self::Literal(_) | Self::Param(_) | Self::Column(_) => self.clone(),
+            Self::Unary(op, a) => Self::Unary(*op, Box::new(sub(a)?)),
+            Self::IsNull(a) => Self::IsNull(Box::new(sub(a)?)),
+            Self::Cast { expr, to, explicit } => {
+                Self::Cast { expr: Box::new(sub(expr)?), to: *to, explicit: *explicit }
             }
-            Self::InList(a, list) => {
-                a.change(change)?;
-                list.iter_mut().try_for_each(|e| e.change(change))?;
-            }
+            Self::Binary(op, a, b) => Self::Binary(*op, Box::new(sub(a)?), Box::new(sub(b)?)),
+            Self::Like { expr, pattern, insensitive } => Self::Like {
+                expr: Box::new(sub(expr)?),
+                pattern: Box::new(sub(pattern)?),
+                insensitive: *insensitive,
+            },
+            Self::InList(a, list) => Self::InList(
+                Box::new(sub(a)?),
+                list.iter().map(&mut sub).collect::<SqlResult<_>>()?,
+            ),
             Self::Case(arms, last) => {
-                for (when, then) in arms {
-                    when.change(change)?;
-                    then.change(change)?;
-                }
-                last.iter_mut().try_for_each(|e| e.change(change))?;
+                let arms =
+                    arms.iter().map(|(w, t)| Ok((sub(w)?, sub(t)?))).collect::<SqlResult<_>>()?;
+                Self::Case(arms, last.as_ref().map(|e| sub(e).map(Box::new)).transpose()?)
             }
             Self::Switch { operand, arms, otherwise } => {
-                operand.change(change)?;
-                for arm in arms {
-                    arm.value.change(change)?;
-                    arm.then.change(change)?;
-                }
-                otherwise.iter_mut().try_for_each(|e| e.change(change))?;
+                let operand = Box::new(sub(operand)?);
+                let mut arm = |arm: &SwitchArm| -> SqlResult<SwitchArm> {
+                    Ok(SwitchArm { to: arm.to, value: sub(&arm.value)?, then: sub(&arm.then)? })
+                };
+                let arms = arms.iter().map(&mut arm).collect::<SqlResult<_>>()?;
+                let otherwise = otherwise.as_ref().map(|e| sub(e).map(Box::new)).transpose()?;
+                Self::Switch { operand, arms, otherwise }
             }
-            Self::Func(_, args) => args.iter_mut().try_for_each(|e| e.change(change))?,
-        }
-        change(self)
+            Self::Func(f, args) => {
+                Self::Func(*f, args.iter().map(&mut sub).collect::<SqlResult<_>>()?)
+            }
+        })
     }
 }
 

@@ -8,7 +8,7 @@ use crate::position::is_undecided;
 use crate::query::{self, Output, Planned};
 use crate::scope::{self, Scope, column, fold, parts};
 use crate::select::{condition, items, target};
-use crate::tree::{rewrite, walk};
+use crate::tree::walk;
 use clearway_ir::expr::Func;
 use clearway_ir::statement::{Finish, Insert, OutColumn, Query, Source};
 use clearway_ir::{
@@ -208,7 +208,7 @@ pub(crate) fn defaults(
 /// statement: the catalog has their numbers in CREATE TABLE.
 fn default(b: &mut Binder<'_>, column: &Column, evaluated: Evaluated) -> SqlResult<Expr> {
     let Some(default) = &column.default else { return Ok(Expr::Literal(Datum::Null)) };
-    rewrite(default, &mut |e| {
+    default.rewrite(&mut |e| {
         Ok(match e {
             Expr::Func(Func::Random, _) => {
                 b.randoms += 1;
@@ -316,7 +316,7 @@ fn fuse(query: &mut Query, row: Vec<Expr>) -> SqlResult<()> {
             let fused: SqlResult<Vec<Expr>> = row
                 .iter()
                 .map(|e| {
-                    rewrite(e, &mut |e| {
+                    e.rewrite(&mut |e| {
                         Ok(if let Expr::Column(n) = e { Some(inner[*n].clone()) } else { None })
                     })
                 })

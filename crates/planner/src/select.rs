@@ -9,7 +9,7 @@ use crate::query::{self, Output, Planned};
 use crate::relation::RelationName;
 use crate::scope::{self, Scope};
 use crate::system;
-use crate::tree::{rewrite, walk};
+use crate::tree::walk;
 use clearway_ir::expr::BinaryOp;
 use clearway_ir::program::Group;
 use clearway_ir::statement::{Finish, Query, Route, SortKey, Source};
@@ -317,7 +317,7 @@ impl Shape {
     /// Rewrites everything after the grouping to columns of the grouped row.
     fn place(&mut self, b: &Binder<'_>, group: &Group) -> SqlResult<()> {
         let place = |e: &Expr| -> SqlResult<Expr> {
-            rewrite(e, &mut |e| {
+            e.rewrite(&mut |e| {
                 if let Some(at) = group.keys.iter().position(|k| k == e) {
                     return Ok(Some(Expr::Column(at)));
                 }

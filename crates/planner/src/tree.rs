@@ -1,8 +1,7 @@
-//! Visits and rebuilds bound expressions.
+//! Visits bound expressions.
 
 use crate::error::too_deep;
 use clearway_ir::Expr;
-use clearway_ir::expr::SwitchArm;
 use clearway_types::SqlResult;
 
 /// Visits the expression and all its descendants.
@@ -68,47 +67,4 @@ pub(crate) fn storable(e: Expr) -> SqlResult<Expr> {
         return Ok(e);
     }
     Err(too_deep().hint("A CHECK condition or a default may have about 50 operators in a row."))
-}
-
-/// Rebuilds the expression. `change` may replace a node; its children are then not visited.
-pub(crate) fn rewrite(
-    e: &Expr,
-    change: &mut dyn FnMut(&Expr) -> SqlResult<Option<Expr>>,
-) -> SqlResult<Expr> {
-    if let Some(new) = change(e)? {
-        return Ok(new);
-    }
-    let mut sub = |e: &Expr| rewrite(e, change);
-    Ok(match e {
-        Expr::Literal(_) | Expr::Param(_) | Expr::Column(_) => e.clone(),
-        Expr::Unary(op, a) => Expr::Unary(*op, Box::new(sub(a)?)),
-        Expr::IsNull(a) => Expr::IsNull(Box::new(sub(a)?)),
-        Expr::Cast { expr, to, explicit } => {
-            Expr::Cast { expr: Box::new(sub(expr)?), to: *to, explicit: *explicit }
-        }
-        Expr::Binary(op, a, b) => Expr::Binary(*op, Box::new(sub(a)?), Box::new(sub(b)?)),
-        Expr::Like { expr, pattern, insensitive } => Expr::Like {
-            expr: Box::new(sub(expr)?),
-            pattern: Box::new(sub(pattern)?),
-            insensitive: *insensitive,
-        },
-        Expr::InList(a, list) => {
-            Expr::InList(Box::new(sub(a)?), list.iter().map(&mut sub).collect::<SqlResult<_>>()?)
-        }
-        Expr::Case(arms, last) => {
-            let arms =
-                arms.iter().map(|(w, t)| Ok((sub(w)?, sub(t)?))).collect::<SqlResult<_>>()?;
-            Expr::Case(arms, last.as_ref().map(|e| sub(e).map(Box::new)).transpose()?)
-        }
-        Expr::Switch { operand, arms, otherwise } => {
-            let operand = Box::new(sub(operand)?);
-            let mut arm = |arm: &SwitchArm| -> SqlResult<SwitchArm> {
-                Ok(SwitchArm { to: arm.to, value: sub(&arm.value)?, then: sub(&arm.then)? })
-            };
-            let arms = arms.iter().map(&mut arm).collect::<SqlResult<_>>()?;
-            let otherwise = otherwise.as_ref().map(|e| sub(e).map(Box::new)).transpose()?;
-            Expr::Switch { operand, arms, otherwise }
-        }
-        Expr::Func(f, args) => Expr::Func(*f, args.iter().map(&mut sub).collect::<SqlResult<_>>()?),
-    })
 }
