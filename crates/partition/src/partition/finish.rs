@@ -67,11 +67,12 @@ impl<T: Trees> Partition<T> {
                 skipped || !txn.doomed && !behind,
                 "{id} commits before a transaction that it is behind"
             );
+            // First what may not fail: snapshots see the commit, whatever becomes of those behind it.
+            self.committed(id, commit);
+            self.tables.end(txn.changed.drain(..), Some(commit), self.trees.versions.floor());
             if self.blocking.chain.is_owner(id) {
                 self.discard_behind(id, out)?;
             }
-            self.committed(id, commit);
-            self.tables.end(txn.changed.drain(..), Some(commit), self.trees.versions.floor());
             self.drop_trees(id, &mut txn.drops)?;
             let log = std::mem::replace(&mut txn.log, T::Log::new(id));
             self.trees.current.committed(log);

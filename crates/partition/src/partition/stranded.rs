@@ -12,6 +12,8 @@
 //! 4. Such a rollback is retried when a transaction wants its locks, and when another transaction
 //!    ends, which may have freed what it lacks. At most one attempt per transaction is in
 //!    progress.
+//! 5. A commit is stranded if the one-shots behind it cannot be undone. It stands; its locks protect
+//!    what they have changed.
 //!
 //! For (2) it is sufficient to reject the lines that name it: those that do when it is stranded,
 //! each line that does when it is reported again, and each request that joins such a line. A line
@@ -24,7 +26,7 @@ use crate::message::{Failure, Outbox, Reply};
 use crate::txn::{Job, Task, Then};
 use clearway_storage::Trees;
 use clearway_sync::canary::{self, Bug};
-use clearway_types::{SqlError, SqlState, TxnId};
+use clearway_types::{Lsn, SqlError, SqlState, TxnId};
 
 /// The stranded transactions; see the module.
 #[derive(Default)]
@@ -40,6 +42,8 @@ struct Entry {
     /// The error for transactions that its locks block.
     error: SqlError,
     retry: Retry,
+    /// Its commit, which stands: only those behind it remain to be undone.
+    commit: Option<Lsn>,
 }
 
 /// Whether a rollback is retried.
@@ -58,7 +62,7 @@ enum Retry {
 fn is_last(job: &Job) -> bool {
     matches!(
         job,
-        Job::Finish { commit: None }
+        Job::Finish { .. }
             | Job::Undo {
                 then: Then::End(_) | Then::Discarded(Some(_)) | Then::Speculated { .. },
                 ..
@@ -72,6 +76,7 @@ fn lacks_room(failure: &Failure) -> bool {
     [SqlState::DISK_FULL, SqlState::OUT_OF_MEMORY].contains(&cause.state())
 }
 
+/// The error for transactions that its locks block.
 fn in_the_way(failure: &Failure) -> SqlError {
     let hint = if lacks_room(failure) {
         "Its changes stay locked until there is space on the disk, and in the pool, to roll it \
@@ -157,7 +162,8 @@ impl<T: Trees> Partition<T> {
             self.stranded
                 .waiters
                 .extend(self.locks.waiters_of(id).into_iter().map(|waiter| (waiter, id)));
-            self.stranded.txns.push(Entry { txn: id, error: in_the_way(&failure), retry });
+            let commit = if let Job::Finish { commit } = task.job { commit } else { None };
+            self.stranded.txns.push(Entry { txn: id, error: in_the_way(&failure), retry, commit });
         }
         self.reply(task.origin, Err(failure), out);
     }
@@ -188,7 +194,7 @@ impl<T: Trees> Partition<T> {
         self.stranded.txns.swap_remove(at);
         tracing::info!(
             partition = %self.id, txn = %id,
-            "a stranded transaction has been rolled back"
+            "a stranded transaction has ended"
         );
     }
 
@@ -219,11 +225,11 @@ impl<T: Trees> Partition<T> {
             return false;
         };
         entry.retry = Retry::UnderWay;
-        let id = entry.txn;
+        let (id, commit) = (entry.txn, entry.commit);
         if let Some(mut txn) = self.txns.remove(&id) {
             txn.retries = 0;
             // No reply is sent; see invariant 3.
-            let task = Task::new(Default::default(), Job::Finish { commit: None });
+            let task = Task::new(Default::default(), Job::Finish { commit });
             if let After::Keep = self.run_task(id, &mut txn, task, out) {
                 self.txns.insert(id, txn);
             }

@@ -455,6 +455,27 @@ fn an_abort_waits_for_the_pages_of_those_behind() {
     assert!(is_idle(&mut d));
 }
 
+/// The transaction ahead has committed. Those behind it, and those who wait for its lock, are told.
+#[test]
+fn commits_do_not_hide_that_those_behind_are_stranded() {
+    let mut d = paged(Speculative);
+    let first = paged_first(&mut d);
+    let (_, call) = plain_single(&mut d, &add(1));
+    evict(&mut d);
+    d.send(first, Body::Unblock);
+    d.partition.trees().corrupt.insert(ROWS);
+    let commit = Some(d.append_commit(first));
+    let end = d.send(first, Body::Finish { commit });
+    d.settle();
+    assert!(d.take(end).expect("the end is answered").is_err());
+    let held = d.take(call).expect("it does not wait for the next start");
+    assert_eq!(state_of(&held), Some(SqlState::DATA_CORRUPTED));
+    let (_, later) = plain_single(&mut d, &add(1));
+    d.settle();
+    assert_eq!(state_of(&d.take(later).expect("a reply")), Some(SqlState::DATA_CORRUPTED));
+    assert!(d.nothing_pending());
+}
+
 /// Its end needs the page that it has requested, also if another transaction has the partition when
 /// the page arrives.
 #[test]
