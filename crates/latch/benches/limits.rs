@@ -1,5 +1,5 @@
-//! How long waiters should spin where threads outnumber cores: `cargo bench -p clearway-latch
-//! --bench limits [-- --quick]`.
+//! How long waiters should spin, with a few threads, as many as there are cores, and many: `cargo
+//! bench -p clearway-latch --bench limits [-- --quick] [-- --rounds N]`.
 //!
 //! Compares spin limits of [`ParkLatch`], among them the calibrated one and the time that this
 //! machine takes to yield a core and regain it, the engine's latch, which lockstat counts, and the
@@ -18,6 +18,10 @@ use std::time::{Duration, Instant};
 const SECTIONS: [(f64, f64); 4] = [(0.0, 0.0), (50.0, 50.0), (100.0, 1000.0), (2000.0, 500.0)];
 /// Limits in nanoseconds, beside the measured time of a yield.
 const LIMITS_NS: [f64; 3] = [800.0, 1100.0, 1800.0];
+/// Numbers of threads, beside the number of cores.
+const THREADS: [usize; 3] = [2, 8, 64];
+/// Rounds unless `--rounds` is given.
+const ROUNDS: usize = 15;
 /// One wait in this many is timed.
 const SAMPLED: u64 = 16;
 
@@ -148,9 +152,16 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 fn main() {
-    let quick = std::env::args().any(|a| a == "--quick" || a == "--test");
+    let args: Vec<String> = std::env::args().collect();
+    let quick = args.iter().any(|a| a == "--quick" || a == "--test");
+    let asked = args.iter().skip_while(|a| *a != "--rounds").nth(1);
+    let asked = asked.map_or(ROUNDS, |n| n.parse().expect("--rounds takes a number"));
     let (rounds, length) =
-        if quick { (1, Duration::from_millis(2)) } else { (15, Duration::from_millis(60)) };
+        if quick { (1, Duration::from_millis(2)) } else { (asked, Duration::from_millis(60)) };
+    let mut crowds = THREADS.to_vec();
+    crowds.extend(thread::available_parallelism().map(usize::from));
+    crowds.sort_unstable();
+    crowds.dedup();
     let (machine, per_ns) = (calibrate::calibrate(), steps_per_ns());
     machine.apply();
     println!("{machine}");
@@ -165,7 +176,7 @@ fn main() {
     contenders.push(("std".into(), calibrated, round::<Mutex<()>>));
     for (inside_ns, outside_ns) in SECTIONS {
         let steps = |ns: f64| (ns * per_ns).round() as u64;
-        for threads in [2, 8, 64] {
+        for &threads in &crowds {
             let (inside, outside) = (steps(inside_ns), steps(outside_ns));
             let load = Load { threads, inside, outside, length };
             let mut results = vec![Vec::new(); contenders.len()];

@@ -31,6 +31,10 @@
 //! - From then on it reads every [`INSIST_NS`], since longer pauses would only make the longest
 //!   waits longer.
 //!
+//! A new waiter that finds the latch held a third time, with others asleep, does not read on, but
+//! joins them: where as many threads want a latch as there are cores, they would all read the line.
+//! So a few threads pass the latch around, and the others sleep.
+//!
 //! [`spin_limit`] pauses take as long as giving the core to another thread and getting it back,
 //! within bounds ([`crate::calibrate`]): at least one pause of each of the three kinds, and less
 //! than a section that should count as long.
@@ -43,7 +47,8 @@
 //! cases; it is a heuristic that no invariant depends on.
 //!
 //! Source: Drepper, "Futexes Are Tricky", 2011 (mutex 2); Go's `sync.Mutex` (starvation);
-//! parking_lot (yields before sleeping); Karlin and others, "Competitive Randomized Algorithms for
+//! parking_lot (yields before sleeping); Dice, "Malthusian Locks", EuroSys 2017 (few threads pass a
+//! lock around); Karlin and others, "Competitive Randomized Algorithms for
 //! Nonuniform Problems", SODA 1990 (how long to spin); Anderson, "The Performance of Spin Lock
 //! Alternatives", TPDS 1990 (what a read costs the holder).
 
@@ -76,6 +81,9 @@ const DEFAULT_PAUSE_NS: f64 = 25.0;
 /// Spins before a thread yields or sleeps, unless [`set_spin_limit`] is called. None in a model,
 /// where they would hide the sleeping.
 pub const DEFAULT_SPIN_LIMIT: u32 = if cfg!(loom) { 0 } else { 44 };
+
+/// Reads after which a new waiter joins others that sleep.
+const ALONE: usize = 2;
 
 /// How many times a thread yields before it sleeps, where sections are long.
 pub(crate) const YIELDS: u32 = 20;
@@ -230,12 +238,13 @@ impl ParkLatch {
         let (limit, mut yields) =
             if late >= MANY { (cheap, YIELDS) } else { (cheap.saturating_mul(2), 0) };
         let (mut spins, mut looks) = (0, 0);
+        let mut state = HELD;
         let had = loop {
             // A new waiter has just found the latch held: one more read would only take the line
             // from the holder.
             if looks > 0 || waiter != Waiter::New || limit == 0 {
                 look.look();
-                let state = self.state.word.load(Ordering::Relaxed);
+                state = self.state.word.load(Ordering::Relaxed);
                 if waiter.may_take(state) {
                     if self.exchange(state, waiter.taken()) {
                         break true;
@@ -243,7 +252,8 @@ impl ParkLatch {
                     continue;
                 }
             }
-            if spins < limit {
+            let joins = waiter == Waiter::New && looks >= ALONE && state & PARKED != 0;
+            if spins < limit && !joins {
                 let step =
                     PAUSES[looks.min(PAUSES.len() - 1)].load(std::sync::atomic::Ordering::Relaxed);
                 let step = step.min(limit - spins);
@@ -426,6 +436,34 @@ mod tests {
         assert_eq!(steps(2.5), [40, 320, 10]);
         assert_eq!(steps(200.0), [1, 4, 1], "at least one pause");
         assert_eq!(steps(0.0), steps(0.2), "the number is bounded");
+    }
+
+    /// Counts the reads of the word.
+    struct Counted(usize);
+
+    impl Look for Counted {
+        const PAUSES: u32 = 0;
+
+        fn look(&mut self) {
+            self.0 += 1;
+        }
+    }
+
+    /// Returns the reads of a waiter that does not get the latch, after its failed attempt.
+    fn reads(state: u32, waiter: Waiter) -> usize {
+        let latch = ParkLatch::new();
+        latch.state.word.store(state, Ordering::Relaxed);
+        let mut counted = Counted(0);
+        assert!(!latch.spin(waiter, &mut counted), "the latch is held");
+        counted.0
+    }
+
+    #[test]
+    fn new_waiter_joins_those_that_sleep_after_two_more_reads() {
+        // Other tests may set the limits meanwhile, but not below three reads' worth.
+        assert!(reads(HELD, Waiter::New) > ALONE);
+        assert_eq!(reads(HELD | PARKED, Waiter::New), ALONE);
+        assert!(reads(HELD | PARKED, Waiter::Woken) > ALONE, "it has slept already");
     }
 
     #[test]
