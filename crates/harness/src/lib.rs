@@ -19,6 +19,8 @@ pub mod server;
 pub mod sums;
 pub mod tools;
 
+use std::path::{Path, PathBuf};
+
 /// Result of a harness step; the error is a message for a person.
 pub type Res<T> = Result<T, String>;
 
@@ -44,6 +46,12 @@ impl Endpoint {
             user: "postgres".into(),
             database: "postgres".into(),
         }
+    }
+
+    /// Returns the Unix socket of the server with this port in the directory, as both servers name
+    /// it.
+    pub fn socket_in(&self, directory: &Path) -> PathBuf {
+        directory.join(format!(".s.PGSQL.{}", self.port))
     }
 
     /// Parses `HOST:PORT`.

@@ -8,8 +8,10 @@ use crate::memory::MemoryGroup;
 use crate::process::{self, Running};
 use crate::{Endpoint, Res, tools};
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
+use std::fs::Permissions;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -63,6 +65,15 @@ impl Kind {
             }
         }
         kind
+    }
+
+    /// Returns the same kind with a Unix socket in this directory, which any user may enter and
+    /// change from now on: PostgreSQL may run as another one. [`Endpoint::socket_in`] names it.
+    pub fn with_sockets_in(&self, directory: &Path) -> Res<Self> {
+        let path = directory.to_str().ok_or("the directory's name is not UTF-8")?;
+        std::fs::set_permissions(directory, Permissions::from_mode(0o1777))
+            .map_err(|e| format!("{path}: {e}"))?;
+        Ok(self.with(&["--unix-socket", path], &[&format!("unix_socket_directories={path}")]))
     }
 
     /// Returns the command that serves `data` on `port`. For PostgreSQL, [`Kind::prepare`] must

@@ -14,6 +14,7 @@ use clearway_harness::{Endpoint, Res};
 use clearway_testkit::Rng;
 use mio::{Events, Poll, Token};
 use std::io::ErrorKind;
+use std::path::Path;
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -110,9 +111,9 @@ pub fn threads_here() -> usize {
     (thread::available_parallelism().map_or(1, usize::from) / CORES_PER_THREAD).max(1)
 }
 
-/// Runs the load.
-pub fn run(endpoint: &Endpoint, load: Load) -> Res<Report> {
-    let crowds = crowds(endpoint, load)?;
+/// Runs the load by connections to this socket of the server at the endpoint.
+pub fn run(socket: &Path, endpoint: &Endpoint, load: Load) -> Res<Report> {
+    let crowds = crowds(socket, endpoint, load)?;
     let start = Barrier::new(crowds.len());
     let reports: Vec<Res<Report>> = thread::scope(|scope| {
         let running: Vec<_> =
@@ -129,7 +130,7 @@ pub fn run(endpoint: &Endpoint, load: Load) -> Res<Report> {
 }
 
 /// Connects all clients, and deals them out to the threads.
-fn crowds(endpoint: &Endpoint, load: Load) -> Res<Vec<Crowd>> {
+fn crowds(socket: &Path, endpoint: &Endpoint, load: Load) -> Res<Vec<Crowd>> {
     let work = load.work;
     let mut statements: Vec<&str> = work.statements().iter().map(|s| s.sql).collect();
     statements.push("ROLLBACK");
@@ -146,7 +147,7 @@ fn crowds(endpoint: &Endpoint, load: Load) -> Res<Vec<Crowd>> {
     let mut seeds = Rng::new(load.seed);
     for number in 0..load.clients as usize {
         let Crowd { poll, clients, .. } = &mut crowds[number % threads];
-        let mut session = Session::open(endpoint, &statements)?;
+        let mut session = Session::open(socket, endpoint, &statements)?;
         session.register(poll.registry(), Token(clients.len()))?;
         let mut rng = Rng::new(seeds.next_u64());
         let draw = work.draw(&mut rng, load.scale);

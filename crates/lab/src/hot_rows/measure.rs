@@ -9,6 +9,7 @@ use clearway_harness::client::PgClient;
 use clearway_harness::server::{Kind, PrivateServer};
 use clearway_harness::tools::TempDir;
 use clearway_harness::{Res, cpu};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Maximum time of a query between two runs.
@@ -19,6 +20,8 @@ pub struct Contender {
     /// Name in tables and charts.
     pub name: &'static str,
     server: PrivateServer,
+    /// The clients' Unix socket.
+    socket: PathBuf,
     scale: u32,
     /// Whether it reports waits (`clearway.contention`), chains and cascades.
     reports_waits: bool,
@@ -64,11 +67,15 @@ impl Contender {
     pub fn start(name: &'static str, kind: &Kind, scale: u32) -> Res<Self> {
         let directory = TempDir::new("lab")?;
         let data = directory.path().join("data");
+        let sockets = directory.path().join("sockets");
+        std::fs::create_dir(&sockets).map_err(|e| e.to_string())?;
+        let kind = &kind.with_sockets_in(&sockets)?;
         kind.prepare(&data)?;
         let server = kind.start(&data)?;
         work::set_up(server.endpoint(), scale).map_err(|why| format!("{name}: {why}"))?;
         Ok(Self {
             name,
+            socket: server.endpoint().socket_in(&sockets),
             server,
             scale,
             reports_waits: matches!(kind, Kind::Clearway { .. }),
@@ -85,7 +92,7 @@ impl Contender {
     /// commits.
     pub fn run(&self, load: Load) -> Res<Sample> {
         let work = load.work;
-        let endpoint = self.server.endpoint();
+        let (endpoint, socket) = (self.server.endpoint(), self.socket.as_path());
         let before = work.before(endpoint)?;
         if self.reports_waits {
             contention::reset(endpoint)?;
@@ -94,8 +101,8 @@ impl Contender {
         let cascades_before = self.cascades()?;
         let cpu_before = cpu::used(self.server.id());
         let (report, chains) = match self.reports_waits {
-            true => chains::watch(endpoint, || clients::run(endpoint, load))?,
-            false => (clients::run(endpoint, load)?, Chains::UNKNOWN),
+            true => chains::watch(endpoint, || clients::run(socket, endpoint, load))?,
+            false => (clients::run(socket, endpoint, load)?, Chains::UNKNOWN),
         };
         let used = cpu_before
             .zip(cpu::used(self.server.id()))

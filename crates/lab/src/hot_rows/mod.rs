@@ -210,7 +210,7 @@ fn configuration(task: &Task, sizes: &Sizes) -> Configuration {
     let mut settings = vec![
         ("pool", format!("{}; {LARGE}: {LARGE_POOL}", sizes.pool)),
         ("fsync", "on".into()),
-        ("transport", "TCP loopback".into()),
+        ("transport", "Unix sockets".into()),
         (
             "clients",
             format!(

@@ -3,14 +3,19 @@
 //!
 //! pgbench polls all of its sockets whenever one is ready. With a thousand clients that costs more
 //! than the transactions. These connections use epoll.
+//!
+//! They are Unix sockets, like those of psql and pgbench without `-h`. By TCP on one machine the
+//! sender also does the receiver's work in the kernel, so a server would pay for its clients.
 
 use clearway_harness::batch::MessageBatch;
 use clearway_harness::client::startup;
 use clearway_harness::{Endpoint, Res};
 use mio::event::Source;
-use mio::net::TcpStream;
+use mio::net::UnixStream;
 use mio::{Interest, Registry, Token};
 use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream as BlockingStream;
+use std::path::Path;
 use std::time::Duration;
 
 /// Maximum time for a login.
@@ -36,7 +41,7 @@ pub struct Answer {
 /// A logged-in connection with its statements prepared.
 #[derive(Debug)]
 pub struct Session {
-    stream: TcpStream,
+    stream: UnixStream,
     inbox: Inbox,
     batch: MessageBatch,
     /// Bytes that the kernel has not accepted yet.
@@ -62,11 +67,10 @@ enum Received {
 }
 
 impl Session {
-    /// Logs in and prepares the statements, blocking.
-    pub fn open(endpoint: &Endpoint, statements: &[&str]) -> Res<Self> {
-        let open = || -> io::Result<(std::net::TcpStream, Inbox)> {
-            let mut stream = std::net::TcpStream::connect((endpoint.host.as_str(), endpoint.port))?;
-            stream.set_nodelay(true)?;
+    /// Logs in at the socket as the endpoint says, and prepares the statements, blocking.
+    pub fn open(socket: &Path, endpoint: &Endpoint, statements: &[&str]) -> Res<Self> {
+        let open = || -> io::Result<(BlockingStream, Inbox)> {
+            let mut stream = BlockingStream::connect(socket)?;
             stream.set_read_timeout(Some(LIMIT))?;
             let mut inbox = Inbox::default();
             stream.write_all(&startup(endpoint))?;
@@ -81,10 +85,9 @@ impl Session {
             stream.set_nonblocking(true)?;
             Ok((stream, inbox))
         };
-        let (stream, inbox) =
-            open().map_err(|e| format!("{}:{}: {e}", endpoint.host, endpoint.port))?;
+        let (stream, inbox) = open().map_err(|e| format!("{}: {e}", socket.display()))?;
         Ok(Self {
-            stream: TcpStream::from_std(stream),
+            stream: UnixStream::from_std(stream),
             inbox,
             batch: MessageBatch::default(),
             outbox: Vec::new(),
@@ -143,7 +146,7 @@ impl Session {
 
 impl Inbox {
     /// Waits for the complete answer; a server error is an error.
-    fn wait(&mut self, from: &mut std::net::TcpStream) -> io::Result<()> {
+    fn wait(&mut self, from: &mut BlockingStream) -> io::Result<()> {
         let answer = loop {
             match self.receive(from)? {
                 Received::Answer(answer) => break answer,
