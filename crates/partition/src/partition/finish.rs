@@ -67,7 +67,7 @@ impl<T: Trees> Partition<T> {
                 skipped || !txn.doomed && !behind,
                 "{id} commits before a transaction that it is behind"
             );
-            // First what may not fail: snapshots see the commit, whatever becomes of those behind it.
+            // First what may not fail: snapshots see the commit, whatever becomes of those behind.
             self.committed(id, commit);
             self.tables.end(txn.changed.drain(..), Some(commit), self.trees.versions.floor());
             if self.blocking.chain.is_owner(id) {

@@ -12,8 +12,8 @@
 //! 4. Such a rollback is retried when a transaction wants its locks, and when another transaction
 //!    ends, which may have freed what it lacks. At most one attempt per transaction is in
 //!    progress.
-//! 5. A commit is stranded if the one-shots behind it cannot be undone. It stands; its locks protect
-//!    what they have changed.
+//! 5. A commit is stranded if the one-shots behind it cannot be undone. It stands; its locks
+//!    protect what they have changed.
 //!
 //! For (2) it is sufficient to reject the lines that name it: those that do when it is stranded,
 //! each line that does when it is reported again, and each request that joins such a line. A line
