@@ -5,7 +5,9 @@
 //! 1. No byte after `release` is sent: replies leave when their Sync or Flush has been reached, in
 //!    one send.
 //! 2. No byte at or after a hold is sent before the log is durable up to the hold's LSN.
-//! 3. The input grows to one message at most. The output grows to [`HIGH_WATER`] plus one row or
+//! 3. While the socket has refused a write, and only then, the event loop announces that it takes
+//!    bytes again. Otherwise a Unix socket would wake its worker whenever the client has read.
+//! 4. The input grows to one message at most. The output grows to [`HIGH_WATER`] plus one row or
 //!    the replies of one statement.
 //!
 //! Locking: none; a connection belongs to one worker. A crash loses unsent replies, which nobody
@@ -16,6 +18,7 @@ use crate::net::Stream;
 use clearway_coordinator::DURABLE;
 use clearway_latch::lockstat::Wait;
 use clearway_types::Lsn;
+use mio::{Registry, Token};
 use std::collections::VecDeque;
 use std::io;
 use std::panic::Location;
@@ -107,6 +110,8 @@ pub struct Io {
     pub read_closed: bool,
     /// False after the socket refused a write.
     pub writable: bool,
+    /// The event loop announces that the socket takes bytes.
+    watched: bool,
     /// Encoded replies; encoders append here.
     pub out: Vec<u8>,
     /// Bytes read and written since the last [`Io::take_traffic`].
@@ -124,6 +129,7 @@ impl Io {
             readable: true,
             read_closed: false,
             writable: true,
+            watched: false,
             out: Vec::new(),
             traffic: (0, 0),
             sent: 0,
@@ -158,6 +164,15 @@ impl Io {
                 Err(e) => return Err(e),
             }
         }
+    }
+
+    /// Restores invariant 3 after a turn.
+    pub fn watch(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        if self.watched == self.writable {
+            self.watched = !self.writable;
+            self.stream.reregister(registry, token, self.watched)?;
+        }
+        Ok(())
     }
 
     /// Returns the bytes read and written since the last call.
@@ -310,7 +325,46 @@ mod tests {
     }
 
     #[test]
-    fn invariant_3_input_grows_to_one_message() {
+    fn invariant_3_only_a_refused_write_is_announced() {
+        let (mut io, mut peer) = pair();
+        let counters = Counters::default();
+        let mut poll = mio::Poll::new().unwrap();
+        let mut events = mio::Events::with_capacity(8);
+        let mut announced = |poll: &mut mio::Poll| {
+            poll.poll(&mut events, Some(std::time::Duration::ZERO)).unwrap();
+            events.iter().any(mio::event::Event::is_writable)
+        };
+        let token = Token(7);
+        io.stream.register(poll.registry(), token).unwrap();
+        io.out.push(b'a');
+        io.release();
+        io.flush(Lsn(0), &counters).unwrap();
+        io.watch(poll.registry(), token).unwrap();
+        assert_eq!(got(&mut peer), b"a");
+        assert!(!announced(&mut poll), "the client has read");
+
+        let mut sent = 8 << 20;
+        io.out.resize(sent, b'b');
+        io.release();
+        io.flush(Lsn(0), &counters).unwrap();
+        io.watch(poll.registry(), token).unwrap();
+        assert!(!io.writable && !announced(&mut poll), "the socket is full");
+        while !io.is_flushed() {
+            sent -= got(&mut peer).len();
+            if announced(&mut poll) {
+                io.writable = true;
+                io.flush(Lsn(0), &counters).unwrap();
+                io.watch(poll.registry(), token).unwrap();
+            }
+        }
+        while sent > 0 {
+            sent -= got(&mut peer).len();
+        }
+        assert!(!announced(&mut poll), "all is sent");
+    }
+
+    #[test]
+    fn invariant_4_input_grows_to_one_message() {
         let (mut io, mut peer) = pair();
         let mut input = Input::default();
         std::io::Write::write_all(&mut peer, &[7; 50_000]).unwrap();

@@ -86,12 +86,28 @@ fn keep_alive(stream: &TcpStream) -> io::Result<()> {
 }
 
 impl Stream {
-    /// Registers the connection, edge-triggered, for reading and writing.
+    /// Registers the connection, edge-triggered, for reading.
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
-        let both = Interest::READABLE | Interest::WRITABLE;
         match self {
-            Self::Tcp(s) => s.register(registry, token, both),
-            Self::Unix(s) | Self::Control(s) => s.register(registry, token, both),
+            Self::Tcp(s) => s.register(registry, token, Interest::READABLE),
+            Self::Unix(s) | Self::Control(s) => s.register(registry, token, Interest::READABLE),
+        }
+    }
+    /// Registers the connection for reading and, if `writes`, for writing. What is possible already
+    /// is announced again.
+    pub fn reregister(
+        &mut self,
+        registry: &Registry,
+        token: Token,
+        writes: bool,
+    ) -> io::Result<()> {
+        let interest = match writes {
+            true => Interest::READABLE | Interest::WRITABLE,
+            false => Interest::READABLE,
+        };
+        match self {
+            Self::Tcp(s) => s.reregister(registry, token, interest),
+            Self::Unix(s) | Self::Control(s) => s.reregister(registry, token, interest),
         }
     }
     /// Removes the connection from the event loop.

@@ -328,8 +328,12 @@ impl Worker {
     }
 
     fn drive(&mut self, slot: u32) {
-        let Some(turn) = self.with(slot, Session::drive) else { return };
+        let Some(mut turn) = self.with(slot, Session::drive) else { return };
         let Some(session) = self.sessions.get_mut(slot as usize) else { return };
+        if let Err(e) = session.watch(self.poll.registry(), Token(slot as usize)) {
+            tracing::warn!("cannot watch a connection: {e}");
+            turn = Turn::Over;
+        }
         if session.schedule.epoch != self.epoch {
             session.schedule.epoch = self.epoch;
             self.busy += 1;

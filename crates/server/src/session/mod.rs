@@ -315,6 +315,10 @@ impl Session {
     pub fn stream(&mut self) -> &mut Stream {
         &mut self.io.stream
     }
+    /// Lets the event loop announce what the session waits for from its socket.
+    pub fn watch(&mut self, registry: &mio::Registry, token: mio::Token) -> std::io::Result<()> {
+        self.io.watch(registry, token)
+    }
     /// Returns the backend id; 0 before the client has logged in.
     pub fn pid(&self) -> i32 {
         self.login.pid
