@@ -180,7 +180,6 @@ impl Crowd {
             }
             for event in &events {
                 let client = &mut clients[event.token().0];
-                client.session.flush()?;
                 // A client has at most one answer to come, so it needs no second look.
                 if client.state != State::Done
                     && let Some(answer) = client.session.receive()?

@@ -44,8 +44,6 @@ pub struct Session {
     stream: UnixStream,
     inbox: Inbox,
     batch: MessageBatch,
-    /// Bytes that the kernel has not accepted yet.
-    outbox: Vec<u8>,
 }
 
 /// Bytes of an incomplete answer, and what is parsed of it.
@@ -86,19 +84,12 @@ impl Session {
             Ok((stream, inbox))
         };
         let (stream, inbox) = open().map_err(|e| format!("{}: {e}", socket.display()))?;
-        Ok(Self {
-            stream: UnixStream::from_std(stream),
-            inbox,
-            batch: MessageBatch::default(),
-            outbox: Vec::new(),
-        })
+        Ok(Self { stream: UnixStream::from_std(stream), inbox, batch: MessageBatch::default() })
     }
 
-    /// Registers the connection for readability and writability.
+    /// Registers the connection for readability.
     pub fn register(&mut self, registry: &Registry, token: Token) -> Res<()> {
-        self.stream
-            .register(registry, token, Interest::READABLE | Interest::WRITABLE)
-            .map_err(|e| e.to_string())
+        self.stream.register(registry, token, Interest::READABLE).map_err(|e| e.to_string())
     }
 
     /// Sends a statement with these values. The previous one must have been answered.
@@ -117,21 +108,8 @@ impl Session {
             .into_iter()
             .for_each(|(statement, values)| self.batch.execute(statement, values));
         self.batch.sync();
-        self.outbox.extend_from_slice(self.batch.bytes());
-        self.flush()
-    }
-
-    /// Sends pending bytes as far as the kernel accepts them.
-    pub fn flush(&mut self) -> Res<()> {
-        while !self.outbox.is_empty() {
-            match self.stream.write(&self.outbox) {
-                Ok(sent) => drop(self.outbox.drain(..sent)),
-                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(format!("connection lost: {e}")),
-            }
-        }
-        Ok(())
+        // One request is on its way at most, and the kernel takes many times its size.
+        self.stream.write_all(self.batch.bytes()).map_err(|e| format!("connection lost: {e}"))
     }
 
     /// Returns the answer if it is complete. Call it once for each event.
