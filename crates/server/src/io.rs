@@ -229,9 +229,12 @@ impl Io {
 
     /// Sends all output that is released and not held.
     pub fn flush(&mut self, durable: Lsn, counters: &Counters) -> io::Result<()> {
-        while let Some(hold) = self.holds.pop_front_if(|hold| hold.lsn <= durable) {
-            hold.wait.end();
-            counters.commit_took(hold.began.elapsed());
+        if self.holds.front().is_some_and(|hold| hold.lsn <= durable) {
+            let now = Instant::now();
+            while let Some(hold) = self.holds.pop_front_if(|hold| hold.lsn <= durable) {
+                hold.wait.end_at(now);
+                counters.commit_took(now.duration_since(hold.began));
+            }
         }
         let end = self.holds.front().map_or(self.release, |hold| hold.at.min(self.release));
         while self.sent < end && self.writable {

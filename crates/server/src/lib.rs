@@ -39,6 +39,7 @@ mod site;
 mod socket_file;
 mod timers;
 pub mod top;
+mod turn_clock;
 mod worker;
 
 pub use config::Config;

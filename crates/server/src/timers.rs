@@ -44,6 +44,7 @@ impl Timers {
         self.pending.values().any(|pending| *pending == slot)
     }
     /// Returns true if no deadline is pending.
+    #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.pending.is_empty() && self.times.is_empty()
     }

@@ -18,6 +18,7 @@ use crate::session::{Context, Session, Turn};
 use crate::sessions::Roll;
 use crate::shared::{Note, Shared};
 use crate::timers::Timers;
+use crate::turn_clock::TurnClock;
 use clearway_coordinator::{Engine, Event, Port};
 use clearway_types::Lsn;
 use mio::{Events, Poll, Token};
@@ -151,11 +152,12 @@ impl Worker {
                 self.drive(slot);
             }
         }
-        self.deadlines();
+        let now = Instant::now();
+        self.deadlines(now);
         if let Some(lsn) = self.group.due(self.durable) {
             self.port.want_durable(lsn);
         }
-        self.sleep(events);
+        self.sleep(events, now);
         for event in events.iter() {
             match event.token() {
                 BELL => {}
@@ -181,7 +183,7 @@ impl Worker {
 
     /// Waits for events: not at all if there is work; by polling for a short time if that pays;
     /// otherwise asleep.
-    fn sleep(&mut self, events: &mut Events) {
+    fn sleep(&mut self, events: &mut Events, now: Instant) {
         if !self.ready.is_empty() || self.port.has_work() || !self.rolls.is_empty() {
             return self.poll_events(events, Some(Duration::ZERO));
         }
@@ -192,16 +194,14 @@ impl Worker {
             }
             self.request_durable();
         }
-        if self.spin(events) {
-            return;
-        }
+        let Some(now) = self.spin(events, now) else { return };
         let bell = self.shared.bell(usize::from(self.id)).clone();
         bell.prepare_park();
         self.handle_engine_events();
         self.shared.take_notes(usize::from(self.id), &mut self.notes);
         self.request_durable();
         let has_work = !self.ready.is_empty() || !self.notes.is_empty() || self.port.has_work();
-        let timeout = if has_work { Some(Duration::ZERO) } else { self.timeout() };
+        let timeout = if has_work { Some(Duration::ZERO) } else { self.timeout(now) };
         self.poll_events(events, timeout);
         bell.end_park();
     }
@@ -214,9 +214,9 @@ impl Worker {
         }
     }
 
-    /// Polls without sleeping while few sessions are active. Returns true if there is work.
-    fn spin(&mut self, events: &mut Events) -> bool {
-        let now = Instant::now();
+    /// Polls without sleeping while few sessions are active. Returns the time at the end, or `None`
+    /// if there is work.
+    fn spin(&mut self, events: &mut Events, now: Instant) -> Option<Instant> {
         self.count_epoch(now);
         let spin = Duration::from_micros(self.shared.config.spin_us);
         // Relaxed: a hint. If at least as many sessions as workers are busy, spinning would take
@@ -225,31 +225,31 @@ impl Worker {
             || self.busy + self.busy_published == 0
             || self.shared.busy.load(Ordering::Relaxed) >= self.shared.workers()
         {
-            return false;
+            return Some(now);
         }
         let until = now + spin;
         loop {
             self.poll_events(events, Some(Duration::ZERO));
             if !events.is_empty() {
-                return true;
+                return None;
             }
             self.handle_engine_events();
             if !self.ready.is_empty() || self.port.has_work() {
-                return true;
+                return None;
             }
             self.request_durable();
-            if Instant::now() >= until {
-                return false;
+            let now = Instant::now();
+            if now >= until {
+                return Some(now);
             }
             std::hint::spin_loop();
         }
     }
 
-    fn timeout(&self) -> Option<Duration> {
+    fn timeout(&self, now: Instant) -> Option<Duration> {
         if self.shared.stopping() {
             return Some(Duration::from_millis(10));
         }
-        let now = Instant::now();
         // A sleeping worker must not keep its sessions counted as busy: the others would never
         // spin.
         let epoch = (self.busy + self.busy_published > 0).then_some(self.epoch_ends);
@@ -323,6 +323,7 @@ impl Worker {
             timers: &mut self.timers,
             worker: self.id,
             durable: self.durable,
+            clock: TurnClock::default(),
         };
         Some(f(session, &mut cx, &mut self.spare))
     }
@@ -359,11 +360,7 @@ impl Worker {
         }
     }
 
-    fn deadlines(&mut self) {
-        if self.timers.is_empty() {
-            return;
-        }
-        let now = Instant::now();
+    fn deadlines(&mut self, now: Instant) {
         while let Some((slot, ticket)) = self.timers.due(now) {
             self.with(slot, |session, cx, _| session.deadline(cx, ticket));
             self.schedule(slot);
@@ -436,6 +433,7 @@ impl Worker {
             timers: &mut self.timers,
             worker: self.id,
             durable: self.durable,
+            clock: TurnClock::default(),
         };
         session.close(&mut cx);
     }

@@ -179,7 +179,7 @@ impl Wait {
     }
 
     /// Ends a wait that was over at this time.
-    pub(crate) fn end_at(self, at: Instant) {
+    pub fn end_at(self, at: Instant) {
         if let Some(since) = self.since {
             let ns = at.duration_since(since).as_nanos();
             self.class.waited(self.caller, u64::try_from(ns).unwrap_or(u64::MAX));

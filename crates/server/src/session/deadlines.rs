@@ -106,17 +106,18 @@ impl Session {
     }
 
     /// Starts the statement's timeout and the measurement of its latency.
-    pub(super) fn statement_begins(&mut self, cx: &Context<'_>) {
-        let now = cx.now();
+    pub(super) fn statement_begins(&mut self, cx: &mut Context<'_>) {
+        let now = cx.clock.begin();
         (self.times.began, self.times.is_timed) = (now, true);
         self.deadlines.statement_ends = self.deadlines.limits.statement.map(|limit| now + limit);
     }
 
     /// Stops the statement's timeout and counts its latency.
-    pub(super) fn statement_ended(&mut self, cx: &Context<'_>) {
+    pub(super) fn statement_ended(&mut self, cx: &mut Context<'_>) {
         self.deadlines.statement_ends = None;
         if std::mem::take(&mut self.times.is_timed) {
-            cx.counters().statement_took(self.times.began.elapsed());
+            let took = cx.clock.end().duration_since(self.times.began);
+            cx.counters().statement_took(took);
         }
     }
 

@@ -132,6 +132,7 @@ impl Session {
         let catalog = self.catalog(cx);
         if !statement.is_fresh(&catalog, &self.config.env) {
             statement.replan(&catalog, &self.config.env, ResultColumns::Fixed)?;
+            cx.clock.forget();
         }
         let plan = statement.plan();
         if count != plan.params.len() {

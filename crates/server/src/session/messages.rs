@@ -99,8 +99,14 @@ impl Session {
 
     fn message(&mut self, cx: &mut Context<'_>, message: Frontend<'_>, rest: &[u8]) {
         self.deadlines.message_arrived();
+        if !matches!(
+            message,
+            Frontend::Bind(_) | Frontend::DescribePortal(_) | Frontend::Execute { .. }
+        ) {
+            cx.clock.forget();
+        }
         if matches!(message, Frontend::Query(_) | Frontend::Bind(_)) {
-            self.times.statement = cx.shared.clock.wall_micros();
+            self.times.statement = cx.clock.arrival(&*cx.shared.clock);
         }
         match message {
             Frontend::Query(sql) => self.simple_query(cx, sql),

@@ -44,6 +44,7 @@ use crate::plans::Plans;
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::timers::Timers;
+use crate::turn_clock::TurnClock;
 use clearway_coordinator::{Characteristics, Client, Port, TxnStatus};
 use clearway_ir::{Catalog, Env, MemoryAccount, Plan, SessionEnv, Signal, StatementText};
 use clearway_types::{Datum, Lsn, SqlError};
@@ -75,6 +76,8 @@ pub struct Context<'a> {
     pub worker: u16,
     /// The LSN up to which the log is durable.
     pub durable: Lsn,
+    /// The time.
+    pub clock: TurnClock,
 }
 
 impl Context<'_> {
@@ -376,6 +379,7 @@ impl Session {
         for _ in 0..MESSAGES_PER_TURN {
             self.end_if_terminated(cx);
             if self.io.is_full() {
+                cx.clock.forget();
                 if self.flush(cx).is_err() {
                     return Turn::Over;
                 }

@@ -74,6 +74,7 @@ impl Session {
             let env = self.simple_env(params);
             return self.start_simple(cx, None, plan, env, false);
         }
+        cx.clock.forget();
         match clearway_planner::parse(sql) {
             Err(e) => self.fail(cx, &Origin::Simple, &e),
             Ok(statements) => {
@@ -113,6 +114,7 @@ impl Session {
         if cancelled {
             return self.fail(cx, &Origin::Simple, &Signal::Cancel.error());
         }
+        cx.clock.forget();
         match self.plan_simple(cx, item) {
             Ok(statement) => {
                 let env =

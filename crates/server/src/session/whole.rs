@@ -101,6 +101,9 @@ impl Session {
         }
         let on = cx.shared.config.hot_rows.whole && max_rows == 0 && !is_sync(rest);
         let whole = if on { self.whole_pipeline(cx, portal, rest) } else { None };
+        if on {
+            cx.clock.forget();
+        }
         if let Some(client) = &mut self.client {
             client.announce(whole);
         }
