@@ -15,22 +15,25 @@ pub(crate) fn malformed() -> SqlError {
 
 /// Checks that the bytes are UTF-8. The error 22021 shows the first invalid character, with as many
 /// bytes as its first byte announces.
+#[inline]
 pub fn utf8(bytes: &[u8]) -> SqlResult<&str> {
-    std::str::from_utf8(bytes).map_err(|e| {
-        let bad = &bytes[e.valid_up_to()..];
-        let announced = match bad.first() {
-            Some(0xc0..=0xdf) => 2,
-            Some(0xe0..=0xef) => 3,
-            Some(0xf0..=0xf7) => 4,
-            _ => 1,
-        };
-        let shown: String =
-            bad.iter().take(announced).map(|byte| format!(" 0x{byte:02x}")).collect();
-        SqlError::new(
-            SqlState::NOT_IN_REPERTOIRE,
-            format!("invalid byte sequence for encoding \"UTF8\":{shown}"),
-        )
-    })
+    std::str::from_utf8(bytes).map_err(|e| invalid(&bytes[e.valid_up_to()..]))
+}
+
+/// Returns the error for text that goes on with these bytes.
+#[cold]
+fn invalid(bad: &[u8]) -> SqlError {
+    let announced = match bad.first() {
+        Some(0xc0..=0xdf) => 2,
+        Some(0xe0..=0xef) => 3,
+        Some(0xf0..=0xf7) => 4,
+        _ => 1,
+    };
+    let shown: String = bad.iter().take(announced).map(|byte| format!(" 0x{byte:02x}")).collect();
+    SqlError::new(
+        SqlState::NOT_IN_REPERTOIRE,
+        format!("invalid byte sequence for encoding \"UTF8\":{shown}"),
+    )
 }
 
 impl<'a> Reader<'a> {
@@ -73,7 +76,11 @@ impl<'a> Reader<'a> {
         Ok(head)
     }
     pub(crate) fn cstr(&mut self) -> SqlResult<&'a str> {
-        utf8(self.cstr_bytes()?)
+        match self.cstr_bytes()? {
+            // Most names: the unnamed portal's.
+            [] => Ok(""),
+            bytes => utf8(bytes),
+        }
     }
     pub(crate) fn end(self) -> SqlResult<()> {
         if self.rest.is_empty() {

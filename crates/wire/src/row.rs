@@ -141,7 +141,6 @@ pub fn parameter(
     if format == Format::Binary {
         return binary::read(ty, bytes, number);
     }
-    let text = crate::reader::utf8(bytes)?;
     match ty {
         SqlType::Int4 => {
             if let Some(v) = plain_i64(bytes).and_then(|v| i32::try_from(v).ok()) {
@@ -155,6 +154,7 @@ pub fn parameter(
         }
         _ => {}
     }
+    let text = crate::reader::utf8(bytes)?;
     if text.contains('\0') {
         return Err(SqlError::new(
             SqlState::NOT_IN_REPERTOIRE,
