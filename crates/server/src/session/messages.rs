@@ -13,19 +13,9 @@ use clearway_wire::frame;
 use clearway_wire::frontend::{self, Frontend};
 
 impl Session {
-    /// Takes the next message off the input; returns false if it is incomplete. An error ends the
-    /// session.
-    pub(super) fn take_message(&mut self, cx: &mut Context<'_>) -> SqlResult<bool> {
-        let mut input = std::mem::take(&mut self.input);
-        let result = self.take_message_from(cx, input.bytes());
-        if let Ok(taken) = result {
-            input.consume(taken);
-        }
-        self.input = input;
-        result.map(|n| n > 0)
-    }
-
-    fn take_message_from(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> SqlResult<usize> {
+    /// Handles the next message of the input. Returns its length, 0 if it is incomplete. An error
+    /// ends the session.
+    pub(super) fn take_message(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> SqlResult<usize> {
         if matches!(self.phase, Phase::Startup) {
             return self.startup(cx, bytes);
         }

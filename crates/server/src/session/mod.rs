@@ -245,6 +245,7 @@ struct Times {
 /// One client's session.
 pub struct Session {
     io: Io,
+    /// What has been received and not consumed. Not here while the session has its turn.
     input: Input,
     /// The session's place in its worker's lists.
     pub schedule: Schedule,
@@ -343,10 +344,9 @@ impl Session {
     /// Proceeds as far as possible and sends what may be sent. `spare` is the worker's input
     /// buffer, lent to the session while it has none of its own.
     pub fn drive(&mut self, cx: &mut Context<'_>, spare: &mut Input) -> Turn {
-        if self.input.is_empty() {
-            std::mem::swap(&mut self.input, spare);
-        }
-        let mut turn = self.advance(cx);
+        let own = if self.input.is_empty() { &mut *spare } else { &mut self.input };
+        let mut input = std::mem::take(own);
+        let mut turn = self.advance(cx, &mut input);
         if self.flush(cx).is_err() {
             turn = Turn::Over;
         }
@@ -359,9 +359,11 @@ impl Session {
             Phase::Closing if !self.io.writable => turn = Turn::Over,
             _ => {}
         }
-        if self.input.is_empty() {
-            std::mem::swap(&mut self.input, spare);
+        if input.is_empty() {
+            *spare = input;
             spare.shrink();
+        } else {
+            self.input = input;
         }
         let (received, sent) = self.io.take_traffic();
         cx.counters().traffic(received, sent);
@@ -375,7 +377,7 @@ impl Session {
         self.io.flush(cx.durable, cx.counters())
     }
 
-    fn advance(&mut self, cx: &mut Context<'_>) -> Turn {
+    fn advance(&mut self, cx: &mut Context<'_>, input: &mut Input) -> Turn {
         for _ in 0..MESSAGES_PER_TURN {
             self.end_if_terminated(cx);
             if self.io.is_full() {
@@ -411,17 +413,17 @@ impl Session {
                 }
                 Phase::Startup | Phase::Idle | Phase::CopyIn => {}
             }
-            match self.take_message(cx) {
-                Ok(true) => {}
-                Ok(false) => {
-                    let expected = frontend::expected_len(self.input.bytes());
-                    match self.io.read(&mut self.input, expected) {
+            match self.take_message(cx, input.bytes()) {
+                Ok(0) => {
+                    let expected = frontend::expected_len(input.bytes());
+                    match self.io.read(input, expected) {
                         Ok(ReadOutcome::Some) => {}
                         Ok(ReadOutcome::Nothing) => return Turn::Waits,
                         Ok(ReadOutcome::Closed) => self.end_of_input(cx),
                         Err(_) => return Turn::Over,
                     }
                 }
+                Ok(taken) => input.consume(taken),
                 Err(fatal) => self.fatal(cx, &fatal),
             }
         }
