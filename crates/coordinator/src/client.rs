@@ -101,6 +101,12 @@ impl Client {
         self.core.catalog()
     }
 
+    /// Returns the version of [`Client::catalog`]. Unlike the catalog, it shares no counter of
+    /// references with other threads.
+    pub fn catalog_version(&self) -> u64 {
+        self.core.catalog_version()
+    }
+
     /// Starts a statement. A failed block refuses everything except its end (25P02).
     pub fn start(&mut self, plan: &Arc<Plan>, env: &Arc<Env>, options: RunOptions) -> Step {
         debug_assert!(matches!(self.running, Running::Idle));
@@ -111,7 +117,7 @@ impl Client {
             return self.failed(refused);
         }
         if let Some(version) = plan.catalog {
-            if version != self.core.catalog().version {
+            if version != self.core.catalog_version() {
                 return Step::Replan;
             }
             // The plan reveals the catalog.

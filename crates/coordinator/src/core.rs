@@ -236,6 +236,14 @@ impl Core {
         }
     }
 
+    /// Returns the version of [`Core::catalog`].
+    pub(crate) fn catalog_version(&self) -> u64 {
+        match &self.txn().overlay {
+            Some(own) => own.version,
+            None => self.engine().catalog_version(),
+        }
+    }
+
     /// Sends a message. [`Core::reply`] or [`Core::try_reply`] takes its answer.
     #[track_caller]
     pub(crate) fn send(&self, partition: PartitionId, txn: TxnId, body: Body) -> u32 {

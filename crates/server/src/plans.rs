@@ -96,7 +96,7 @@ impl Plans {
         let is_shared = is_shared(env);
         if is_shared
             && let Some(statement) = self.prepared.get(&KeyRef { text: sql, types: &types })
-            && statement.is_fresh(catalog, env)
+            && statement.is_fresh(catalog.version, env)
             && !statement.is_replanned()
         {
             return Ok(statement.clone());

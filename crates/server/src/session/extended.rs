@@ -1,6 +1,6 @@
 //! The extended query protocol: Parse, Bind, Describe, Execute, Close.
 
-use super::prepared::{Portal, PortalState, Prepared, ResultColumns, ResultFormats};
+use super::prepared::{Portal, PortalState, Prepared, ResultFormats};
 use super::run::{Origin, Run, ends_failed_block, failed_block};
 use super::{Context, Session};
 use clearway_coordinator::TxnStatus;
@@ -129,11 +129,7 @@ impl Session {
             );
             return Err(SqlError::new(SqlState::PROTOCOL_VIOLATION, text));
         }
-        let catalog = self.catalog(cx);
-        if !statement.is_fresh(&catalog, &self.config.env) {
-            statement.replan(&catalog, &self.config.env, ResultColumns::Fixed)?;
-            cx.clock.forget();
-        }
+        self.freshen(cx, &statement)?;
         let plan = statement.plan();
         if count != plan.params.len() {
             return Err(SqlError::new(
@@ -180,10 +176,7 @@ impl Session {
 
     fn describe_statement(&mut self, cx: &mut Context<'_>, name: &str) -> SqlResult<()> {
         let statement = self.statement(name)?.clone();
-        let catalog = self.catalog(cx);
-        if !statement.is_fresh(&catalog, &self.config.env) {
-            statement.replan(&catalog, &self.config.env, ResultColumns::Fixed)?;
-        }
+        self.freshen(cx, &statement)?;
         let plan = self.with_columns(statement.plan());
         self.refuse_rows_in_failed_block(&plan.columns)?;
         self.hold_for_catalog(cx, &plan);

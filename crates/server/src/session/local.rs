@@ -1,6 +1,6 @@
 //! Statements that concern only the session: SET, SHOW, PREPARE, EXECUTE, DEALLOCATE.
 
-use super::prepared::{ResultColumns, check_columns};
+use super::prepared::check_columns;
 use super::run::{Origin, Run};
 use super::{Context, Session};
 use crate::settings::SetScope;
@@ -76,10 +76,7 @@ impl Session {
     fn bind_execute(&mut self, cx: &mut Context<'_>, run: &mut Run) -> SqlResult<()> {
         let Statement::Execute { name, args } = &run.plan.statement else { return Ok(()) };
         let statement = self.statement(name)?.clone();
-        let catalog = self.catalog(cx);
-        if !statement.is_fresh(&catalog, &self.config.env) {
-            statement.replan(&catalog, &self.config.env, ResultColumns::Fixed)?;
-        }
+        self.freshen(cx, &statement)?;
         let plan = statement.plan();
         if matches!(plan.statement, Statement::Execute { .. }) {
             return Err(SqlError::unsupported("EXECUTE of an EXECUTE"));

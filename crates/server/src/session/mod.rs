@@ -47,12 +47,12 @@ use crate::timers::Timers;
 use crate::turn_clock::TurnClock;
 use clearway_coordinator::{Characteristics, Client, Port, TxnStatus};
 use clearway_ir::{Catalog, Env, MemoryAccount, Plan, SessionEnv, Signal, StatementText};
-use clearway_types::{Datum, Lsn, SqlError};
+use clearway_types::{Datum, Lsn, SqlError, SqlResult};
 use clearway_wire::startup::EncryptionRequests;
 use clearway_wire::{backend, frontend};
 use emit::Emit;
 use hashbrown::HashMap;
-use prepared::Portal;
+use prepared::{Portal, ResultColumns};
 use run::{Run, Task};
 use simple::SimpleQuery;
 use std::rc::Rc;
@@ -463,6 +463,18 @@ impl Session {
 
     fn catalog(&self, cx: &Context<'_>) -> Arc<Catalog> {
         self.client.as_ref().map_or_else(|| cx.port.catalog(), Client::catalog)
+    }
+
+    /// Plans the statement again if its plan does not fit the catalog or the search path any more.
+    /// The client knows its columns, so they must not change.
+    fn freshen(&self, cx: &mut Context<'_>, statement: &Prepared) -> SqlResult<()> {
+        let version =
+            self.client.as_ref().map_or_else(|| cx.port.catalog().version, Client::catalog_version);
+        if statement.is_fresh(version, &self.config.env) {
+            return Ok(());
+        }
+        cx.clock.forget();
+        statement.replan(&self.catalog(cx), &self.config.env, ResultColumns::Fixed)
     }
 
     /// Holds a reply that shows a plan, and so the catalog it was made with. Outside a block it

@@ -73,11 +73,10 @@ impl Prepared {
         self.plan.borrow().clone()
     }
 
-    /// Returns true if the plan fits this catalog, or needs none, and fits the session's search
-    /// path.
-    pub fn is_fresh(&self, catalog: &Catalog, env: &SessionEnv) -> bool {
-        self.plan.borrow().catalog.is_none_or(|v| v == catalog.version)
-            && *self.path.borrow() == env.path
+    /// Returns true if the plan fits the catalog with this version, or needs none, and fits the
+    /// session's search path.
+    pub fn is_fresh(&self, catalog: u64, env: &SessionEnv) -> bool {
+        self.plan.borrow().catalog.is_none_or(|v| v == catalog) && *self.path.borrow() == env.path
     }
 
     /// Returns true if the types of its parameters may differ from those that a Parse would infer

@@ -133,7 +133,7 @@ impl Session {
         let catalog = self.catalog(cx);
         let result = match item {
             Item::Parsed(parsed) => Prepared::new(*parsed, &[], &catalog, &self.config.env),
-            Item::Planned(statement) if statement.is_fresh(&catalog, &self.config.env) => {
+            Item::Planned(statement) if statement.is_fresh(catalog.version, &self.config.env) => {
                 Ok(*statement)
             }
             Item::Planned(statement) => statement
