@@ -128,6 +128,13 @@ impl Run {
         self.fetching().is_some_and(|fetching| fetching.moves)
     }
 
+    /// Returns true if the client receives no message about rows, unless there are rows.
+    pub(super) fn returns_nothing(&self) -> bool {
+        self.plan.columns.is_empty()
+            && self.cursor.is_none()
+            && !matches!(self.plan.statement, Statement::Copy(_))
+    }
+
     /// Returns true if the client receives the rows.
     pub(super) fn shows_rows(&self) -> bool {
         !self.plan.columns.is_empty() && !self.moves()

@@ -52,6 +52,10 @@ impl Emit {
 impl Session {
     /// Sends the last part of a result.
     pub(super) fn deliver(&mut self, cx: &mut Context<'_>, run: Run, outcome: Outcome) {
+        if outcome.rows.is_empty() && run.returns_nothing() {
+            self.statement_ended(cx);
+            return self.ended(cx, &run, outcome.tag);
+        }
         let emit = self.prepare(run, outcome.rows, 0, Next::End(outcome.tag));
         self.emit(cx, emit);
     }
