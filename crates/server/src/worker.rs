@@ -59,6 +59,8 @@ pub struct Worker {
     timers: Timers,
     /// Sessions that can continue at once.
     ready: Vec<u32>,
+    /// Those that have their turn; otherwise empty.
+    driven: Vec<u32>,
     awaiting: Awaiting,
     durable: Lsn,
     group: GroupCommit,
@@ -102,6 +104,7 @@ impl Worker {
             plans: Plans::default(),
             timers: Timers::default(),
             ready: Vec::new(),
+            driven: Vec::new(),
             awaiting: Awaiting::default(),
             durable: engine.durable(),
             group: GroupCommit::default(),
@@ -145,13 +148,15 @@ impl Worker {
 
     fn turn(&mut self, events: &mut Events) {
         self.handle_engine_events();
-        let ready = std::mem::take(&mut self.ready);
-        for slot in ready {
+        std::mem::swap(&mut self.ready, &mut self.driven);
+        for at in 0..self.driven.len() {
+            let slot = self.driven[at];
             if let Some(session) = self.sessions.get_mut(slot as usize) {
                 session.schedule.scheduled = false;
                 self.drive(slot);
             }
         }
+        self.driven.clear();
         let now = Instant::now();
         self.deadlines(now);
         if let Some(lsn) = self.group.due(self.durable) {
