@@ -10,6 +10,7 @@ use clearway_wire::backend;
 use clearway_wire::frontend::{Bind, Formats, Frontend, Oids};
 use clearway_wire::row::{self, Format};
 use std::rc::Rc;
+use std::sync::Arc;
 
 fn no_statement(name: &str) -> SqlError {
     let text = if name.is_empty() {
@@ -148,14 +149,20 @@ impl Session {
             return Err(SqlError::new(SqlState(*b"42P03"), text));
         }
         let name = bind.portal;
-        let values = values(bind, formats, &plan, &self.config.env.zone);
-        let formats = values
-            .as_ref()
-            .map_err(Clone::clone)
-            .and_then(|(_, f)| ResultFormats::new(*f, plan.columns.len()));
-        let state = if values.is_ok() { PortalState::New } else { PortalState::Undefined };
-        let text = StatementText::Parsed(statement.text().clone());
-        let env = self.make_env(text, values.map(|(params, _)| params).unwrap_or_default());
+        // Nothing else uses the environment of a portal that has run: its memory is reused.
+        let old = self.portals.unnamed.take_if(|_| name.is_empty());
+        let mut env = old.map(|portal| portal.env).unwrap_or_default();
+        let mut reused = Arc::get_mut(&mut env);
+        let mut params =
+            reused.as_mut().map(|env| std::mem::take(&mut env.params)).unwrap_or_default();
+        let codes = values(bind, formats, &plan, &self.config.env.zone, &mut params);
+        let state = if codes.is_ok() { PortalState::New } else { PortalState::Undefined };
+        let new = self.make_env(StatementText::Parsed(statement.text().clone()), params);
+        match reused {
+            Some(place) => *place = new,
+            None => env = Arc::new(new),
+        }
+        let formats = codes.and_then(|codes| ResultFormats::new(codes, plan.columns.len()));
         let (formats, result) = match formats {
             Ok(formats) => (formats, Ok(())),
             Err(e) => (ResultFormats::All(Format::Text), Err(e)),
@@ -249,14 +256,16 @@ impl Session {
     }
 }
 
-/// Returns the parameters, and the formats of the result's columns.
+/// Decodes the parameters into `params`. Returns the formats of the result's columns.
 pub(super) fn values<'a>(
     mut bind: Bind<'a>,
     formats: Formats<'_>,
     plan: &Plan,
     zone: &Zone,
-) -> SqlResult<(Vec<Datum>, Formats<'a>)> {
-    let mut params = Vec::with_capacity(plan.params.len());
+    params: &mut Vec<Datum>,
+) -> SqlResult<Formats<'a>> {
+    params.clear();
+    params.reserve(plan.params.len());
     for (i, ty) in plan.params.iter().enumerate() {
         let mut is_text = false;
         let value = bind.value().and_then(|bytes| {
@@ -268,7 +277,7 @@ pub(super) fn values<'a>(
     }
     let results = bind.formats()?;
     bind.end()?;
-    Ok((params, results))
+    Ok(results)
 }
 
 /// Adds the parameter to an error's context. PostgreSQL hides the value, once it has one.

@@ -112,7 +112,7 @@ impl Session {
             let value = cast::cast(value.as_ref(), *ty, false, run.env.zone());
             params.push(if arg.ty == SqlType::Unknown { value.map_err(at)? } else { value? });
         }
-        run.env = self.make_env(run.env.text.clone(), params);
+        run.env = Arc::new(self.make_env(run.env.text.clone(), params));
         run.statement = Some(statement);
         run.plan = plan;
         Ok(())

@@ -489,11 +489,12 @@ impl Session {
 
     /// Like [`Session::make_env`], for the last simple query.
     fn simple_env(&mut self, params: Vec<Datum>) -> Arc<Env> {
-        self.make_env(StatementText::Reused(self.statements.simple_text.clone()), params)
+        let text = StatementText::Reused(self.statements.simple_text.clone());
+        Arc::new(self.make_env(text, params))
     }
 
     /// Creates the environment of a statement's expressions.
-    fn make_env(&mut self, text: StatementText, params: Vec<Datum>) -> Arc<Env> {
+    fn make_env(&mut self, text: StatementText, params: Vec<Datum>) -> Env {
         self.follow_transaction();
         let is_outside = !self.exchange.implicit_open && self.status() == TxnStatus::Idle;
         if std::mem::take(&mut self.times.transaction_ended) || is_outside {
@@ -504,7 +505,7 @@ impl Session {
         self.config.seed ^= self.config.seed >> 7;
         self.config.seed ^= self.config.seed << 17;
         let memory = MemoryAccount::new(self.config.query_memory);
-        Arc::new(Env {
+        Env {
             params,
             now: self.times.transaction,
             statement_now: self.times.statement,
@@ -514,7 +515,7 @@ impl Session {
             text,
             acted: clearway_ir::Acted::default(),
             draws: clearway_ir::Draws::default(),
-        })
+        }
     }
 
     /// Handles a cancel request: ends the running statement, or a simple query or pipeline between

@@ -117,8 +117,8 @@ impl Session {
         cx.clock.forget();
         match self.plan_simple(cx, item) {
             Ok(statement) => {
-                let env =
-                    self.make_env(StatementText::Parsed(statement.text().clone()), Vec::new());
+                let text = StatementText::Parsed(statement.text().clone());
+                let env = Arc::new(self.make_env(text, Vec::new()));
                 let plan = statement.plan();
                 if several {
                     self.look_ahead_in_query(cx, &plan, &env);

@@ -170,7 +170,8 @@ impl Session {
             return None;
         }
         let name = bind.portal;
-        let (params, _) = extended::values(bind, formats, &plan, &self.config.env.zone).ok()?;
+        let mut params = Vec::new();
+        extended::values(bind, formats, &plan, &self.config.env.zone, &mut params).ok()?;
         pipeline.portals.retain(|(known, ..)| *known != name);
         pipeline.portals.push((name, plan, self.env_ahead(params)));
         Some(())
