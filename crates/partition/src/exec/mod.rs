@@ -260,7 +260,7 @@ impl<T: Trees> Cx<'_, T> {
             return Ok(true);
         }
         match self.locks.first_retired(self.txn, table.tree) {
-            Some(key) => Err(Stop::Reclaim(table.tree, key.as_ref().into())),
+            Some(key) => Err(Stop::Reclaim(table.tree, key.into())),
             None => Ok(false),
         }
     }
