@@ -255,6 +255,17 @@ impl<L: UndoLog> Txn<L> {
         }
     }
 
+    /// Frees what a transaction that has ended may have much of. The rest is for
+    /// [`Txn::renew`].
+    pub(crate) fn shed(&mut self) {
+        self.savepoints = Vec::new();
+        self.created = Vec::new();
+        self.drops = Vec::new();
+        self.changed = Vec::new();
+        self.paused = Vec::new();
+        self.moved = Vec::new();
+    }
+
     /// Turns a transaction that has ended into a new one, which uses its memory.
     pub(crate) fn renew(&mut self, id: TxnId, stake: Stake) {
         let mut reads = std::mem::take(&mut self.reads);

@@ -47,7 +47,10 @@ impl<T: Trees> Partition<T> {
         let task = Task::new(origin, Job::Finish { commit });
         match self.run_task(id, &mut txn, task, out) {
             After::Keep => drop(self.txns.insert(id, txn)),
-            After::End => self.spare = Some(txn),
+            After::End => {
+                txn.shed();
+                self.spare = Some(txn);
+            }
         }
     }
 
