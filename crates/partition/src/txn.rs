@@ -255,24 +255,6 @@ impl<L: UndoLog> Txn<L> {
         }
     }
 
-    /// Frees what a transaction that has ended may have much of. The rest is for
-    /// [`Txn::renew`].
-    pub(crate) fn shed(&mut self) {
-        self.savepoints = Vec::new();
-        self.created = Vec::new();
-        self.drops = Vec::new();
-        self.changed = Vec::new();
-        self.paused = Vec::new();
-        self.moved = Vec::new();
-    }
-
-    /// Turns a transaction that has ended into a new one, which uses its memory.
-    pub(crate) fn renew(&mut self, id: TxnId, stake: Stake) {
-        let mut reads = std::mem::take(&mut self.reads);
-        reads.forget();
-        *self = Self { reads, ..Self::new(id, stake) };
-    }
-
     /// Creates the transaction of a single statement, which ends soon.
     pub(crate) fn of_one_shot(id: TxnId) -> Self {
         Self { short: true, ..Self::new(id, Stake::Retry(0)) }

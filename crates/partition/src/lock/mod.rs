@@ -54,7 +54,6 @@ mod holders;
 mod hot;
 mod increment;
 mod intervals;
-mod key;
 mod line;
 mod owner;
 mod packed;
