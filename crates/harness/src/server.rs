@@ -67,11 +67,13 @@ impl Kind {
         kind
     }
 
-    /// Returns the same kind with a Unix socket in this directory, which any user may enter and
-    /// change from now on: PostgreSQL may run as another one. [`Endpoint::socket_in`] names it.
+    /// Creates the directory, and returns the same kind with a Unix socket there. Any user may
+    /// change the directory: PostgreSQL may run as another one. [`Endpoint::socket_in`] names the
+    /// socket.
     pub fn with_sockets_in(&self, directory: &Path) -> Res<Self> {
         let path = directory.to_str().ok_or("the directory's name is not UTF-8")?;
-        std::fs::set_permissions(directory, Permissions::from_mode(0o1777))
+        std::fs::create_dir(directory)
+            .and_then(|()| std::fs::set_permissions(directory, Permissions::from_mode(0o1777)))
             .map_err(|e| format!("{path}: {e}"))?;
         Ok(self.with(&["--unix-socket", path], &[&format!("unix_socket_directories={path}")]))
     }

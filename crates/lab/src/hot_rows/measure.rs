@@ -68,7 +68,6 @@ impl Contender {
         let directory = TempDir::new("lab")?;
         let data = directory.path().join("data");
         let sockets = directory.path().join("sockets");
-        std::fs::create_dir(&sockets).map_err(|e| e.to_string())?;
         let kind = &kind.with_sockets_in(&sockets)?;
         kind.prepare(&data)?;
         let server = kind.start(&data)?;

@@ -7,7 +7,6 @@ use clearway_harness::process;
 use clearway_harness::server::Kind;
 use clearway_harness::sums::Sums;
 use clearway_harness::tools::{TempDir, need};
-use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -64,15 +63,12 @@ pub fn small_pool(kind: &Kind) -> Res<()> {
 pub fn unix_socket(kind: &Kind) -> Res<()> {
     let directory = TempDir::new("socket")?;
     let sockets = directory.path().join("s");
-    // The server's user must be able to create a socket there.
-    open_to_all(&sockets)?;
-    let path = sockets.display().to_string();
-    let kind = kind.with(&["--unix-socket", &path], &[&format!("unix_socket_directories={path}")]);
+    let kind = kind.with_sockets_in(&sockets)?;
     let data = directory.path().join("data");
     kind.prepare(&data)?;
     let server = kind.start(&data)?;
     let mut endpoint = server.endpoint().clone();
-    endpoint.host = path;
+    endpoint.host = sockets.display().to_string();
     let mut psql = Command::new(need("psql")?);
     psql.args(endpoint.client_args()).args([
         "-X",
@@ -99,14 +95,6 @@ pub fn unix_socket(kind: &Kind) -> Res<()> {
     let filled = Sums { account_rows: 100_000, ..Sums::default() };
     Sums::read(server.endpoint())?.check(&filled, run.script, report.processed)?;
     server.stop().map(|_| ())
-}
-
-fn open_to_all(directory: &Path) -> Res<()> {
-    use std::os::unix::fs::PermissionsExt;
-    let open = std::fs::Permissions::from_mode(0o777);
-    let made =
-        std::fs::create_dir(directory).and_then(|()| std::fs::set_permissions(directory, open));
-    made.map_err(|e| format!("{}: {e}", directory.display()))
 }
 
 fn expect(when: &str, found: Sums, wanted: Sums) -> Res<()> {
