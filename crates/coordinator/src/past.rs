@@ -97,6 +97,11 @@ pub(crate) async fn drop_unseen(core: &Core) {
     if trees.is_empty() {
         return;
     }
+    // Boxed: it is rare, and would enlarge every task.
+    Box::pin(drop_trees(core, trees)).await;
+}
+
+async fn drop_trees(core: &Core, trees: Vec<TreeId>) {
     let id = core.port.next_txn();
     let bodies: [&dyn Fn() -> Body; 2] =
         [&|| Body::DropTreesAtCommit(trees.clone()), &|| Body::Finish { commit: Some(Lsn(0)) }];

@@ -24,9 +24,9 @@ pub(crate) async fn run(
 ) -> Result<Outcome, Stop> {
     match &plan.statement {
         Statement::Commit => txn::commit_block(core).await,
-        Statement::Rollback => txn::rollback_block(core).await,
-        Statement::Savepoint(name) => txn::savepoint(core, name).await,
-        Statement::RollbackTo(name) => txn::rollback_to(core, name).await,
+        Statement::Rollback => Box::pin(txn::rollback_block(core)).await,
+        Statement::Savepoint(name) => Box::pin(txn::savepoint(core, name)).await,
+        Statement::RollbackTo(name) => Box::pin(txn::rollback_to(core, name)).await,
         Statement::Release(name) => txn::release(core, name),
         Statement::SetTransaction { options, session: false } => txn::set_options(core, *options),
         Statement::SetSnapshot(id) => txn::set_snapshot(core, id),
@@ -36,8 +36,8 @@ pub(crate) async fn run(
         Statement::Backup(b) => Box::pin(backup::run(core, b)).await,
         Statement::Noop(tag) => Ok(Outcome::plain(tag)),
         Statement::Query(q) | Statement::Copy(Copy { direction: CopyDirection::To(q), .. }) => {
-            let rows = Box::pin(snapshot::read(core, q, env));
-            txn::in_transaction(core, Effect::Reads, rows).await.map(|(rows, wait)| {
+            let rows = snapshot::read(core, q, env);
+            Box::pin(txn::in_transaction(core, Effect::Reads, rows)).await.map(|(rows, wait)| {
                 let n = rows.count();
                 let tag = if matches!(plan.statement, Statement::Copy(_)) {
                     Tag::Copy(n)
@@ -48,7 +48,7 @@ pub(crate) async fn run(
             })
         }
         Statement::Insert(i) => {
-            txn::in_transaction(core, Effect::Changes, Box::pin(insert::run(core, i, env)))
+            Box::pin(txn::in_transaction(core, Effect::Changes, insert::run(core, i, env)))
                 .await
                 .map(|((rows, n), wait)| Outcome {
                     rows,
@@ -64,7 +64,7 @@ pub(crate) async fn run(
                 route,
                 query::modify(core, program, route, env),
             );
-            txn::in_transaction(core, Effect::Changes, Box::pin(changes)).await.map(
+            Box::pin(txn::in_transaction(core, Effect::Changes, changes)).await.map(
                 |((rows, n), wait)| Outcome {
                     rows,
                     tag: modify_tag(program, n),
@@ -80,7 +80,7 @@ pub(crate) async fn run(
         | Statement::AddCheck { .. }
         | Statement::CreateIndex { .. }
         | Statement::DropIndex { .. } => {
-            txn::in_transaction(core, Effect::Changes, Box::pin(ddl::run(core, plan, env)))
+            Box::pin(txn::in_transaction(core, Effect::Changes, ddl::run(core, plan, env)))
                 .await
                 .map(|(outcome, wait)| Outcome { wait, ..outcome })
         }

@@ -7,7 +7,7 @@ use crate::{finish, multi, replay, statement, stream, txn};
 use clearway_ir::program::Env;
 use clearway_ir::{Plan, Statement};
 use clearway_partition::Reply;
-use clearway_types::{PartitionId, RowBatch};
+use clearway_types::{PartitionId, RowBatch, SqlResult};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -46,19 +46,19 @@ pub(crate) async fn run(core: Rc<Core>, plan: Arc<Plan>, env: Arc<Env>) -> End {
                 return End::Outcome(outcome);
             }
             Err(stop) if core.has_handed_out() => {
-                return txn::after_failure(&core, Stop::Error(stopped(stop))).await;
+                return failed(&core, Stop::Error(stopped(stop))).await;
             }
             Err(Stop::Error(e)) if alone && replay::is_undone(&core, &e) => {
                 // Once is enough: it could be undone again and again.
                 core.allow_speculation(false);
-                if let Err(e) = txn::undo(&core).await.and_then(|()| core.check_cancelled()) {
+                if let Err(e) = undo(&core).await {
                     return End::Error(e);
                 }
             }
             Err(Stop::Error(e)) if replay::is_undone(&core, &e) => {}
             Err(Stop::Error(e)) if alone && multi::may_start_over(&core, &e, retries) => {
                 retries += 1;
-                if let Err(e) = txn::undo(&core).await.and_then(|()| core.check_cancelled()) {
+                if let Err(e) = undo(&core).await {
                     return End::Error(e);
                 }
             }
@@ -69,9 +69,21 @@ pub(crate) async fn run(core: Rc<Core>, plan: Arc<Plan>, env: Arc<Env>) -> End {
             {
                 return End::Replan;
             }
-            Err(stop) => return txn::after_failure(&core, stop).await,
+            Err(stop) => return failed(&core, stop).await,
         }
     }
+}
+
+/// Decides what happens to the transaction after a statement has failed. Boxed, like [`undo`]: it
+/// is rare, and would enlarge every task.
+async fn failed(core: &Core, stop: Stop) -> End {
+    Box::pin(txn::after_failure(core, stop)).await
+}
+
+/// Undoes a transaction that is about to start over.
+async fn undo(core: &Core) -> SqlResult<()> {
+    Box::pin(txn::undo(core)).await?;
+    core.check_cancelled()
 }
 
 /// Runs the finishing steps of many rows.

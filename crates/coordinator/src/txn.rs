@@ -229,22 +229,22 @@ async fn commit_everywhere(core: &Core) -> SqlResult<Lsn> {
     }
     if !undone
         && has_ddl(core)
-        && let Err(f) = announce_ddl(core).await
+        && let Err(f) = Box::pin(announce_ddl(core)).await
     {
-        undo(core).await?;
+        Box::pin(undo(core)).await?;
         return Err(stopped(f.into()));
     }
     if let Err(f) = settle(core).await
         && let Err(e) = Box::pin(replay::until_settled(core, f)).await
     {
         if core.txn().block != Block::None || !core.txn().protocol.is_undone() {
-            undo(core).await?;
+            Box::pin(undo(core)).await?;
         }
         return Err(e);
     }
     let mut txn = std::mem::take(&mut *core.txn());
     if canary::on(Bug::EarlyRelease) {
-        end(core, &mut txn, |protocol, out| protocol.logged(Lsn(0), out)).await.1?;
+        Box::pin(end(core, &mut txn, |protocol, out| protocol.logged(Lsn(0), out))).await.1?;
     }
     match end(core, &mut txn, Coordination::commit).await {
         // The commit record is in the log, so the transaction is committed whatever happens to its
@@ -425,7 +425,7 @@ pub(crate) async fn commit_block(core: &Core) -> Result<Outcome, Stop> {
         return Ok(Outcome::plain("COMMIT").warn(SqlState::NO_ACTIVE_TRANSACTION, NOT_IN_PROGRESS));
     }
     if failed {
-        abort(core).await?;
+        Box::pin(abort(core)).await?;
         return Ok(Outcome::plain("ROLLBACK"));
     }
     let wait = match commit(core).await {

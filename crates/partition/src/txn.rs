@@ -255,6 +255,19 @@ impl<L: UndoLog> Txn<L> {
         }
     }
 
+    /// Frees everything of a transaction that has ended but a little memory for
+    /// [`Txn::renew`]: the list of reads, which is short.
+    pub(crate) fn shed(&mut self) {
+        let mut reads = std::mem::take(&mut self.reads);
+        reads.forget();
+        *self = Self { reads, ..Self::new(self.log.txn(), self.stake) };
+    }
+
+    /// Turns a transaction that has been [`Txn::shed`] into a new one.
+    pub(crate) fn renew(&mut self, id: TxnId, stake: Stake) {
+        (self.log, self.stake) = (L::new(id), stake);
+    }
+
     /// Creates the transaction of a single statement, which ends soon.
     pub(crate) fn of_one_shot(id: TxnId) -> Self {
         Self { short: true, ..Self::new(id, Stake::Retry(0)) }
@@ -271,5 +284,46 @@ impl<L: UndoLog> Txn<L> {
     pub(crate) fn may_retry(&mut self, limit: u32) -> bool {
         self.retries = self.retries.saturating_add(1);
         self.retries <= limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clearway_storage::TxnLog;
+
+    /// Returns the memory that lists of the transaction occupy, in elements.
+    fn listed(txn: &Txn<TxnLog>) -> usize {
+        let lists = [
+            txn.savepoints.capacity(),
+            txn.created.capacity(),
+            txn.drops.capacity(),
+            txn.changed.capacity(),
+            txn.paused.capacity(),
+            txn.moved.capacity(),
+        ];
+        lists.into_iter().sum()
+    }
+
+    #[test]
+    fn a_transaction_that_has_ended_leaves_nothing_to_the_next() {
+        let mut txn = Txn::<TxnLog>::new(TxnId(1), Stake::Rows(7));
+        txn.savepoints =
+            (0..100).map(|id| Savepoint { id, mark: 0, drops: 0, changed: 0 }).collect();
+        txn.created = vec![TreeId(5); 100];
+        txn.drops = vec![TreeId(6); 100];
+        txn.changed = vec![(TableId(3), 4); 100];
+        txn.moved = vec![(TreeId(5), Box::default()); 100];
+        (txn.has_had_savepoint, txn.adds, txn.short, txn.doomed) = (true, true, true, true);
+        (txn.retries, txn.undone_behind) = (2, 3);
+        assert!(listed(&txn) >= 500);
+
+        txn.shed();
+        assert_eq!(listed(&txn), 0);
+        txn.renew(TxnId(2), Stake::Retry(1));
+        assert_eq!((txn.log.txn(), txn.stake), (TxnId(2), Stake::Retry(1)));
+        assert!(!txn.leaves_something() && txn.task.is_none());
+        assert!(!(txn.has_had_savepoint || txn.adds || txn.short || txn.doomed));
+        assert_eq!((txn.retries, txn.undone_behind), (0, 0));
     }
 }

@@ -35,6 +35,10 @@ use crate::scan::{self, Visit};
 use crate::spare::Moved;
 use crate::trees::{Compute, EachImage, EachUndone, Inserted, Replaced, Trees, TxnMode};
 use crate::txn::TxnLog;
+use crate::undo::UndoStack;
+
+/// Maximum undo memory that is kept for the next transaction, in bytes.
+const KEPT_UNDO: usize = 4096;
 
 /// Tree ids are small and assigned by us, so one multiplication spreads them.
 #[derive(Default)]
@@ -85,6 +89,8 @@ pub struct Store {
     undo_reserved: u64,
     /// The record being built.
     buf: Vec<u8>,
+    /// Memory for the undo of the next transaction; empty.
+    spare_undo: UndoStack,
 }
 
 impl Store {
@@ -97,6 +103,7 @@ impl Store {
             undo_cost: 0,
             undo_reserved: 0,
             buf: Vec::new(),
+            spare_undo: UndoStack::default(),
         }
     }
 
@@ -144,6 +151,7 @@ impl Store {
     fn begin(&mut self, txn: &mut TxnLog) {
         if !txn.active {
             txn.active = true;
+            txn.use_memory(&mut self.spare_undo);
             let from = self.core.wal.appended();
             if self.active.is_empty() {
                 self.core.publish_oldest(from.0);
@@ -177,10 +185,13 @@ impl Store {
         self.reserve_undo_log(before, txn.undo_log());
     }
 
-    fn end(&mut self, txn: &TxnLog) {
+    fn end(&mut self, txn: TxnLog) {
         self.core.spare.reserve(txn.undo_pages.pages(), 0);
         self.reserve_undo_log(txn.undo_log(), 0);
         let Some(i) = self.active.iter().position(|(id, _)| *id == txn.id) else { return };
+        if txn.size() <= KEPT_UNDO {
+            self.spare_undo = txn.into_memory();
+        }
         self.active.remove(i);
         if i == 0 {
             self.core.publish_oldest(self.active.first().map_or(u64::MAX, |(_, from)| from.0));
@@ -402,11 +413,11 @@ impl Trees for Store {
             (false, true) => self.core.wal.appended(),
             (false, false) => Lsn(0),
         };
-        self.end(&txn);
+        self.end(txn);
         lsn
     }
     fn committed(&mut self, txn: TxnLog) {
-        self.end(&txn);
+        self.end(txn);
     }
     fn rollback(
         &mut self,
@@ -446,7 +457,7 @@ impl Trees for Store {
         if txn.logged {
             self.core.wal.append(&[&record::abort_end(txn.id, self.core.partition)]);
         }
-        self.end(&txn);
+        self.end(txn);
     }
     fn images(&self, txn: &TxnLog, each: &mut EachImage<'_>) -> Result<bool, Blocked> {
         images::all(self, txn, each)

@@ -70,6 +70,16 @@ impl TxnLog {
             redo_only: false,
         }
     }
+    /// Gives the transaction, which has no undo yet, memory for it.
+    pub(crate) fn use_memory(&mut self, spare: &mut UndoStack) {
+        debug_assert!(self.stack.is_empty() && spare.is_empty());
+        std::mem::swap(&mut self.stack, spare);
+    }
+    /// Returns the memory of its undo. The transaction has ended.
+    pub(crate) fn into_memory(mut self) -> UndoStack {
+        self.stack.clear();
+        self.stack
+    }
     /// Returns true if there is nothing to undo.
     pub fn is_empty(&self) -> bool {
         self.mark() == 0

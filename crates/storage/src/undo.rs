@@ -103,6 +103,11 @@ impl UndoStack {
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
+    /// Drops all undos, but keeps their memory.
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+        self.bytes.clear();
+    }
     /// Returns the bytes in use.
     pub(crate) fn size(&self) -> usize {
         self.bytes.len() + self.entries.len() * size_of::<Entry>()

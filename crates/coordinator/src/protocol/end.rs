@@ -91,7 +91,8 @@ impl Coordination {
 
     /// Sorts the participants so that those with the largest key are told the end first.
     pub fn order_end<K: Ord>(&mut self, key: impl Fn(PartitionId) -> K) {
-        if self.participants.len() > 1 {
+        // Usually nothing waits anywhere, and sorting would allocate.
+        if !self.participants.is_sorted_by_key(|partition| Reverse(key(*partition))) {
             self.participants.sort_by_cached_key(|partition| Reverse(key(*partition)));
         }
     }

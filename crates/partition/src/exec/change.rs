@@ -9,43 +9,34 @@ use clearway_storage::{Inserted, Trees};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{RowView, SqlError, SqlResult, SqlState, TreeId};
 
-/// One change of one tree.
-#[derive(Debug)]
-pub(super) enum Step {
-    /// `unique` is the key that is violated if `key` already exists.
-    Insert {
-        tree: TreeId,
-        key: Vec<u8>,
-        value: Vec<u8>,
-        unique: UniqueKey,
-    },
-    Update {
-        tree: TreeId,
-        key: Vec<u8>,
-        value: Vec<u8>,
-    },
+/// What a step does to its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Inserts the key; this unique key is violated if it already exists.
+    Insert(UniqueKey),
+    Update,
     /// `moves`: it is a row that will be reinserted under another key or at another partition.
     Delete {
-        tree: TreeId,
-        key: Vec<u8>,
         moves: bool,
     },
 }
 
-impl Step {
-    fn place(&self) -> (TreeId, &[u8]) {
-        match self {
-            Self::Insert { tree, key, .. }
-            | Self::Update { tree, key, .. }
-            | Self::Delete { tree, key, .. } => (*tree, key),
-        }
-    }
+/// One change of one tree. Its key and its value are in [`Steps::bytes`], up to `key_end` and from
+/// there up to `end`.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    kind: Kind,
+    tree: TreeId,
+    start: usize,
+    key_end: usize,
+    end: usize,
 }
 
 /// The noted steps for one row, and the progress through them.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
     steps: Vec<Step>,
+    bytes: Vec<u8>,
     locked: usize,
     checked: usize,
     taken: usize,
@@ -54,12 +45,27 @@ pub(super) struct Steps {
 impl Steps {
     pub(super) fn clear(&mut self) {
         self.steps.clear();
+        self.bytes.clear();
         self.locked = 0;
         self.checked = 0;
         self.taken = 0;
     }
-    pub(super) fn push(&mut self, step: Step) {
-        self.steps.push(step);
+    /// Notes a step; `value` is empty for a deletion.
+    pub(super) fn push(&mut self, kind: Kind, tree: TreeId, key: &[u8], value: &[u8]) {
+        let start = self.bytes.len();
+        self.bytes.reserve(key.len() + value.len());
+        self.bytes.extend_from_slice(key);
+        let key_end = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        self.steps.push(Step { kind, tree, start, key_end, end: self.bytes.len() });
+    }
+    /// Returns the bytes that are allocated.
+    pub(super) fn allocated(&self) -> usize {
+        self.bytes.capacity() + self.steps.capacity() * size_of::<Step>()
+    }
+    fn get(&self, at: usize) -> Option<(Kind, TreeId, &[u8], &[u8])> {
+        let Step { kind, tree, start, key_end, end } = *self.steps.get(at)?;
+        Some((kind, tree, &self.bytes[start..key_end], &self.bytes[key_end..end]))
     }
     /// Returns true if a step has been executed.
     pub(super) fn has_started(&self) -> bool {
@@ -77,25 +83,25 @@ impl Steps {
         env: &Env,
     ) -> Result<(), Stop> {
         self.lock(cx, table)?;
-        while let Some(step) = self.steps.get(self.taken) {
-            match step {
-                Step::Insert { tree, key, value, unique } => {
-                    recheck::is_not_hidden(cx, table, *tree, key)?;
-                    if cx.trees.insert(cx.log, cx.mode, *tree, key, value)? == Inserted::Exists {
-                        return Err(duplicate(table, *unique, RowView::new(new_row), env)?.into());
+        while let Some((kind, tree, key, value)) = self.get(self.taken) {
+            match kind {
+                Kind::Insert(unique) => {
+                    recheck::is_not_hidden(cx, table, tree, key)?;
+                    if cx.trees.insert(cx.log, cx.mode, tree, key, value)? == Inserted::Exists {
+                        return Err(duplicate(table, unique, RowView::new(new_row), env)?.into());
                     }
                 }
-                Step::Update { tree, key, value } => {
-                    if !cx.trees.update(cx.log, cx.mode, *tree, key, value)? {
+                Kind::Update => {
+                    if !cx.trees.update(cx.log, cx.mode, tree, key, value)? {
                         return Err(vanished(table).into());
                     }
                 }
-                Step::Delete { tree, key, moves } => {
-                    if !cx.trees.delete(cx.log, cx.mode, *tree, key)? {
+                Kind::Delete { moves } => {
+                    if !cx.trees.delete(cx.log, cx.mode, tree, key)? {
                         return Err(vanished(table).into());
                     }
-                    if *moves {
-                        cx.moves(*tree, key);
+                    if moves {
+                        cx.moves(tree, key);
                     }
                 }
             }
@@ -110,19 +116,16 @@ impl Steps {
         cx: &mut Cx<'_, T>,
         table: &TableDef,
     ) -> Result<(), Stop> {
-        while let Some(step) = self.steps.get(self.locked) {
-            let (tree, key) = step.place();
+        while let Some((kind, tree, key, _)) = self.get(self.locked) {
             // A row that is updated in place is already locked in the mode that the change needs. A
             // new row is locked even under a hidden row number: SKIP LOCKED locks no range, and
             // would read the row before it commits.
-            let stays = tree == table.tree && matches!(step, Step::Update { .. });
-            let mode = if stays { Mode::NoKeyExclusive } else { Mode::Exclusive };
+            let stays = tree == table.tree && kind == Kind::Update;
             if cx.locking == Locking::Record {
+                let mode = if stays { Mode::NoKeyExclusive } else { Mode::Exclusive };
                 cx.record_write(tree, key, mode)?;
-            } else if stays {
-                cx.lock_row(table.id, tree, key, mode)?;
-            } else {
-                cx.lock_change(table.id, tree, key, mode)?;
+            } else if !stays {
+                cx.lock_change(table.id, tree, key, Mode::Exclusive)?;
             }
             self.locked += 1;
         }
@@ -138,13 +141,13 @@ impl Steps {
         table: &TableDef,
         on_conflict: OnConflict,
     ) -> Result<bool, Stop> {
-        while let Some(step) = self.steps.get(self.checked) {
-            if let Step::Insert { tree, key, unique, .. } = step
-                && on_conflict.ignores(*unique)
-                && cx.trees.get(*tree, key, &mut |_| {})?
+        while let Some((kind, tree, key, _)) = self.get(self.checked) {
+            if let Kind::Insert(unique) = kind
+                && on_conflict.ignores(unique)
+                && cx.trees.get(tree, key, &mut |_| {})?
             {
                 if let Some(as_of) = cx.as_of.filter(|_| !canary::on(Bug::UnseenConflict)) {
-                    recheck::since(cx, as_of, table, (*tree, key), true)?;
+                    recheck::since(cx, as_of, table, (tree, key), true)?;
                 }
                 return Ok(true);
             }
@@ -175,15 +178,15 @@ pub(super) fn index_steps(
         match (entry(old)?, entry(new)?, new) {
             (Some(before), Some(key), Some((_, row_key))) if before == key => {
                 if old.is_some_and(|(_, old_key)| old_key != row_key) {
-                    steps.push(Step::Update { tree, key, value: row_key.to_vec() });
+                    steps.push(Kind::Update, tree, &key, row_key);
                 }
             }
             (before, after, row) => {
                 if let Some(key) = before {
-                    steps.push(Step::Delete { tree, key, moves: false });
+                    steps.push(Kind::Delete { moves: false }, tree, &key, &[]);
                 }
                 if let (Some(key), Some((_, row_key))) = (after, row) {
-                    steps.push(Step::Insert { tree, key, value: row_key.to_vec(), unique });
+                    steps.push(Kind::Insert(unique), tree, &key, row_key);
                 }
             }
         }

@@ -4,6 +4,7 @@
 //! record. This path must take about a microsecond: no lock unless others are active, no undo, no
 //! allocation except for the reply.
 
+use super::buffers::Buffers;
 use super::increment::{addends, integer};
 use super::modify::set_columns;
 use super::path::push_exprs;
@@ -19,6 +20,8 @@ use clearway_types::{Lsn, RowBatch, RowView, SqlResult};
 pub(crate) struct Scratch {
     pub(crate) key: Vec<u8>,
     new: Vec<u8>,
+    /// Those of the last statement of a general transaction that has ended.
+    pub(crate) buffers: Option<Box<Buffers>>,
 }
 
 /// Returns true if a program qualifies for the fast path.
@@ -137,7 +140,7 @@ fn add<T: Trees>(
     env: &Env,
     scratch: &mut Scratch,
 ) -> Result<(RowBatch, u64, Option<Lsn>), Stop> {
-    let Scratch { key, new } = scratch;
+    let Scratch { key, new, .. } = scratch;
     let open = cx.locks.open_spread(table.tree, key);
     let (mut result, mut added) = (Ok(()), None);
     let found = cx.trees.get(table.tree, key, &mut |value| {

@@ -1,6 +1,7 @@
 //! `Program::Insert`.
 
-use super::change::{Step, Steps, index_steps};
+use super::buffers::Buffers;
+use super::change::{Kind, index_steps};
 use super::{Cx, Output, Stop};
 use crate::lock::{Mode, Target};
 use crate::message::Batch;
@@ -14,9 +15,8 @@ pub(super) struct Insert {
     locked: bool,
     /// Number of rows processed; pending steps belong to the next row.
     at: usize,
-    /// Whether the steps of row `at` are noted but not all executed.
+    /// Whether the steps of row `at` are in [`Buffers::steps`] but not all executed.
     noted: bool,
-    steps: Steps,
 }
 
 /// Appends the key of a row to insert.
@@ -42,7 +42,7 @@ impl Insert {
         program: &Program,
         env: &Env,
         rows: Option<&RowBatch>,
-        out: &mut Output,
+        (out, buffers): (&mut Output, &mut Buffers),
         batch: &Batch,
     ) -> Result<bool, Stop> {
         let (Program::Insert { table, returning, on_conflict }, Some(rows)) = (program, rows)
@@ -56,15 +56,15 @@ impl Insert {
         loop {
             if self.noted {
                 let row = rows.get(self.at);
-                if *on_conflict != OnConflict::Fail && !self.steps.has_started() {
-                    self.steps.lock(cx, table)?;
-                    if self.steps.would_clash(cx, table, *on_conflict)? {
+                if *on_conflict != OnConflict::Fail && !buffers.steps.has_started() {
+                    buffers.steps.lock(cx, table)?;
+                    if buffers.steps.would_clash(cx, table, *on_conflict)? {
                         self.noted = false;
                         self.at += 1;
                         continue;
                     }
                 }
-                self.steps.take(cx, table, row.bytes(), env)?;
+                buffers.steps.take(cx, table, row.bytes(), env)?;
                 if !returning.is_empty() {
                     out.project(returning, row, env)?;
                 }
@@ -79,7 +79,7 @@ impl Insert {
                 return Ok(false);
             }
             cx.spend()?;
-            self.note(cx, table, rows.get(self.at))?;
+            self.note(cx, table, rows.get(self.at), buffers)?;
         }
     }
 
@@ -88,18 +88,13 @@ impl Insert {
         cx: &mut Cx<'_, T>,
         table: &TableDef,
         row: RowView<'_>,
+        Buffers { steps, new: key, .. }: &mut Buffers,
     ) -> Result<(), Stop> {
-        self.steps.clear();
-        let mut key = Vec::with_capacity(32);
-        key_of(cx, table, row, &mut key)?;
-        let unique = UniqueKey::Primary;
-        self.steps.push(Step::Insert {
-            tree: table.tree,
-            key: key.clone(),
-            value: row.bytes().to_vec(),
-            unique,
-        });
-        index_steps(table, None, Some((row.bytes(), &key)), &mut self.steps)?;
+        steps.clear();
+        key.clear();
+        key_of(cx, table, row, key)?;
+        steps.push(Kind::Insert(UniqueKey::Primary), table.tree, key, row.bytes());
+        index_steps(table, None, Some((row.bytes(), key)), steps)?;
         self.noted = true;
         Ok(())
     }

@@ -93,8 +93,8 @@ impl<T: Trees> Cx<'_, T> {
         let (table, tree) = (access.table.id, access.table.tree);
         self.uses(tree, key, Mode::Increment);
         if let Some(learned) = self.learned(access) {
-            let covered = |mode| self.locks.covered(self.txn, Target::Key(tree, key), mode);
-            let known = covered(Mode::Shared) || covered(Mode::Increment);
+            let modes = Mode::Shared.covered_by() | Mode::Increment.covered_by();
+            let known = self.locks.covered_in(self.txn, Target::Key(tree, key), modes);
             if let Some(Learning { reads, gathering, .. }) =
                 self.learning.as_mut().filter(|_| !known)
             {

@@ -10,6 +10,7 @@
 //! 3. A statement does not see its own changes: keys that it may move ahead of its scan are
 //!    collected before the first change.
 
+mod buffers;
 mod build;
 mod change;
 mod fast;
@@ -26,6 +27,7 @@ mod scan;
 mod sets;
 mod violation;
 
+pub(crate) use buffers::Buffers;
 pub(crate) use fast::{Scratch, is_atomic, run_atomic};
 pub(crate) use learning::Learning;
 pub(crate) use path::{is_blind, push_blind, push_point};
@@ -260,7 +262,7 @@ impl<T: Trees> Cx<'_, T> {
             return Ok(true);
         }
         match self.locks.first_retired(self.txn, table.tree) {
-            Some(key) => Err(Stop::Reclaim(table.tree, key.as_ref().into())),
+            Some(key) => Err(Stop::Reclaim(table.tree, key.into())),
             None => Ok(false),
         }
     }
@@ -326,6 +328,7 @@ pub(crate) struct Exec {
     batch: Batch,
     out: Output,
     work: Work,
+    buffers: Option<Box<Buffers>>,
 }
 
 /// The output of a run so far.
@@ -423,9 +426,10 @@ impl Exec {
         env: Arc<Env>,
         rows: Option<RowBatch>,
         batch: Batch,
+        buffers: Option<Box<Buffers>>,
     ) -> Self {
         let work = Work::new(&program);
-        Self { program, env, rows, batch, out: Output::default(), work }
+        Self { program, env, rows, batch, out: Output::default(), work, buffers }
     }
 
     /// Creates the execution of a one-shot. A query whose output exceeds this many bytes stops.
@@ -436,7 +440,7 @@ impl Exec {
         most_bytes: u32,
     ) -> Self {
         let bytes = if only_reads(&program) { most_bytes } else { u32::MAX };
-        Self::new(program, env, rows, Batch { bytes, ..Batch::ALL })
+        Self::new(program, env, rows, Batch { bytes, ..Batch::ALL }, None)
     }
 
     /// Identifies the execution while it is paused.
@@ -449,6 +453,16 @@ impl Exec {
         self.out.charge.release(&self.env.memory);
         self.out = Output::default();
         self.work = Work::new(&self.program);
+        self.buffers = None;
+    }
+
+    /// Takes the buffers of an execution that has ended, if they are small, for the next one.
+    pub(crate) fn take_buffers(&mut self) -> Option<Box<Buffers>> {
+        let mut buffers = self.buffers.take()?;
+        if let Work::Scan(scan) = &mut self.work {
+            scan.return_keys(&mut buffers);
+        }
+        buffers.empty().then_some(buffers)
     }
 
     /// Returns the number of rows found or changed since the last reply.
@@ -478,13 +492,14 @@ impl Exec {
 
     /// Runs until it ends (false), has a batch of rows (true), or must stop.
     pub(crate) fn run<T: Trees>(&mut self, cx: &mut Cx<'_, T>) -> Result<bool, Stop> {
-        let (program, env, out) = (&*self.program, &*self.env, &mut self.out);
+        let (program, env) = (&*self.program, &*self.env);
+        let (out, buffers) = (&mut self.out, self.buffers.get_or_insert_default());
         match &mut self.work {
-            Work::Scan(scan) => scan.run(cx, program, env, out, &self.batch),
+            Work::Scan(scan) => scan.run(cx, program, env, (out, buffers), &self.batch),
             Work::Insert(insert) => {
-                insert.run(cx, program, env, self.rows.as_ref(), out, &self.batch)
+                insert.run(cx, program, env, self.rows.as_ref(), (out, buffers), &self.batch)
             }
-            Work::Modify(modify) => modify.run(cx, program, env, out, &self.batch),
+            Work::Modify(modify) => modify.run(cx, program, env, (out, buffers), &self.batch),
             Work::Build(build) => build.run(cx, program, env),
             Work::GlobalIndex(global_index) => {
                 global_index.run(cx, program, env, self.rows.as_ref(), out)

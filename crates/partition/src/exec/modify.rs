@@ -1,6 +1,7 @@
 //! `Program::Update` and `Program::Delete`: collect a few keys, change their rows, continue.
 
-use super::change::{Step, Steps, damaged, index_steps};
+use super::buffers::Buffers;
+use super::change::{Kind, Steps, damaged, index_steps};
 use super::path::{Keys, Range};
 use super::recheck::Wanted;
 use super::scan::{break_if, missing_row, read_ahead, scan_in_turn};
@@ -17,16 +18,12 @@ use clearway_types::{RowView, SqlResult};
 
 #[derive(Default)]
 pub(super) struct Modify {
-    keys: Option<Keys>,
+    path: Option<Keys>,
     locked: bool,
-    /// Keys of the rows to change, how many of them have been processed, and whether collection is
-    /// in progress.
-    found: Vec<Vec<u8>>,
+    /// How many of the rows whose keys are in [`Buffers::keys`] have been processed, and whether
+    /// the collection of these keys is in progress.
     at: usize,
     collecting: bool,
-    steps: Steps,
-    old: Vec<u8>,
-    new: Vec<u8>,
     /// Whether the statement, which only adds, must change the row under the exclusive lock.
     exclusive: bool,
     /// Whether the transaction held nothing on the row before this statement, which only adds.
@@ -121,14 +118,14 @@ impl Modify {
         cx: &mut Cx<'_, T>,
         program: &Program,
         env: &Env,
-        out: &mut Output,
+        (out, buffers): (&mut Output, &mut Buffers),
         batch: &Batch,
     ) -> Result<bool, Stop> {
         let Some(plan) = Plan::of(program, env, cx.may_use_retired) else {
             return Err(clearway_types::SqlError::internal("not an update").into());
         };
-        if self.keys.is_none() {
-            let keys = self.keys.insert(Keys::of(plan.access, env)?);
+        if self.path.is_none() {
+            let keys = self.path.insert(Keys::of(plan.access, env, buffers)?);
             if cx.as_of.is_some() {
                 keys.keep_bounds();
             }
@@ -139,14 +136,14 @@ impl Modify {
         self.lock_path(cx, &plan)?;
         let all_first = plan.may_meet_itself();
         loop {
-            self.steps.take(cx, &plan.access.table, &self.new, env)?;
+            buffers.steps.take(cx, &plan.access.table, &buffers.new, env)?;
             if out.is_full(batch) {
                 return Ok(true);
             }
-            if self.at < self.found.len() && !self.collecting {
+            if self.at < buffers.keys.len() && !self.collecting {
                 cx.spend()?;
-                self.prepare(cx, &plan, out)?;
-            } else if !self.collect(cx, &plan, all_first, out)? {
+                self.prepare(cx, &plan, out, buffers)?;
+            } else if !self.collect(cx, &plan, all_first, out, &mut buffers.keys)? {
                 return Ok(false);
             }
         }
@@ -154,7 +151,7 @@ impl Modify {
 
     #[track_caller]
     fn lock_path<T: Trees>(&mut self, cx: &mut Cx<'_, T>, plan: &Plan<'_>) -> Result<(), Stop> {
-        if let (false, Some(keys)) = (self.locked, &self.keys) {
+        if let (false, Some(keys)) = (self.locked, &self.path) {
             keys.lock(cx, plan.access, plan.mode)?;
             self.locked = true;
         }
@@ -168,41 +165,45 @@ impl Modify {
         plan: &Plan<'_>,
         all: bool,
         out: &mut Output,
+        found: &mut Vec<Vec<u8>>,
     ) -> Result<bool, Stop> {
-        let Some(keys) = &mut self.keys else { return Ok(false) };
+        let Some(path) = &mut self.path else { return Ok(false) };
         if !self.collecting {
-            self.found.clear();
+            if matches!(path, Keys::Points { keys, next } if *next == keys.len()) {
+                return Ok(false);
+            }
+            found.clear();
             self.at = 0;
             self.collecting = true;
         }
-        match keys {
+        match path {
             Keys::Points { keys, next } if all && cx.as_of.is_none() => {
                 let table = &plan.access.table;
                 while let Some(key) = keys.get(*next) {
                     cx.lock_change(table.id, table.tree, key, plan.mode)?;
                     if cx.trees.get(table.tree, key, &mut |_| {})? {
-                        self.found.push(key.clone());
+                        found.push(key.clone());
                     }
                     *next += 1;
                 }
             }
-            Keys::Points { keys, .. } => self.found.append(keys),
+            Keys::Points { keys, .. } => std::mem::swap(found, keys),
             Keys::Range(r) => {
-                while !r.done && (all || self.found.is_empty()) {
+                while !r.done && (all || found.is_empty()) {
                     if r.search.is_some() {
-                        newer::find(cx, r, &plan.access.table, plan.env, out, &mut self.found)?;
+                        newer::find(cx, r, &plan.access.table, plan.env, out, found)?;
                     } else if r.by_index {
                         cx.spend()?;
-                        read_ahead(cx, r, cx.limits.collect, &mut self.found)?;
+                        read_ahead(cx, r, cx.limits.collect, found)?;
                     } else {
-                        collect_rows(cx, r, plan, &mut self.found)?;
+                        collect_rows(cx, r, plan, found)?;
                     }
-                    out.account(memory_of(&self.found), plan.env)?;
+                    out.account(memory_of(found), plan.env)?;
                 }
             }
         }
         self.collecting = false;
-        Ok(!self.found.is_empty())
+        Ok(!found.is_empty())
     }
 
     /// Reads the next row and notes the steps of its change, without changing anything yet.
@@ -211,25 +212,25 @@ impl Modify {
         cx: &mut Cx<'_, T>,
         plan: &Plan<'_>,
         out: &mut Output,
+        buffers: &mut Buffers,
     ) -> Result<(), Stop> {
         if let Some(as_of) = cx.as_of {
-            return self.prepare_as_of(cx, as_of, plan, out);
+            return self.prepare_as_of(cx, as_of, plan, out, buffers);
         }
         let table = &*plan.access.table;
         if let (Some(set), Some(bounds)) = (plan.set, plan.adds)
             && !self.exclusive
             && cx.adds_concurrently()
         {
-            let key = std::mem::take(&mut self.found[self.at]);
-            let added = self.add(cx, plan.access, &key, (set, bounds), plan.env, out);
-            self.found[self.at] = key;
-            if added? {
+            let key = &buffers.keys[self.at];
+            if self.add(cx, plan.access, key, (set, bounds), plan.env, out)? {
                 self.at += 1;
                 return Ok(());
             }
             self.exclusive = true;
         }
-        let key = &self.found[self.at];
+        let Buffers { keys, old, .. } = &mut *buffers;
+        let key = &keys[self.at];
         if self.exclusive {
             // Earlier uses of the row are already recorded: this statement's own lock is not a
             // change after an addition.
@@ -238,22 +239,21 @@ impl Modify {
         } else {
             cx.lock_change(table.id, table.tree, key, plan.mode)?;
         }
-        let old = &mut self.old;
         let found = cx.trees.get(table.tree, key, &mut |value| {
             old.clear();
             old.extend_from_slice(value);
         })?;
-        let by_index = matches!(&self.keys, Some(Keys::Range(r)) if r.by_index);
+        let by_index = matches!(&self.path, Some(Keys::Range(r)) if r.by_index);
         if !found && by_index {
             return Err(missing_row(&table.name).into());
         }
         // A range of the table itself was filtered when its rows were found.
-        let filtered = matches!(&self.keys, Some(Keys::Range(r)) if !r.by_index);
-        if !found || !(filtered || plan.filter(&self.old)?) {
+        let filtered = matches!(&self.path, Some(Keys::Range(r)) if !r.by_index);
+        if !found || !(filtered || plan.filter(old)?) {
             self.at += 1;
             return Ok(());
         }
-        self.note(plan, out)
+        self.note(plan, out, buffers)
     }
 
     /// Like [`Modify::prepare`], for a row of a snapshot.
@@ -263,8 +263,9 @@ impl Modify {
         as_of: AsOf,
         plan: &Plan<'_>,
         out: &mut Output,
+        buffers: &mut Buffers,
     ) -> Result<(), Stop> {
-        let Some(keys) = &self.keys else { return Ok(()) };
+        let Some(keys) = &self.path else { return Ok(()) };
         let wanted = Wanted {
             access: plan.access,
             keys,
@@ -272,20 +273,26 @@ impl Modify {
             mode: plan.mode,
             wait: LockWait::Wait,
         };
-        if !wanted.take(cx, as_of, &self.found[self.at], &mut self.old)? {
+        let Buffers { keys, old, .. } = &mut *buffers;
+        if !wanted.take(cx, as_of, &keys[self.at], old)? {
             self.at += 1;
             return Ok(());
         }
-        self.note(plan, out)
+        self.note(plan, out, buffers)
     }
 
     /// Notes the steps of the next row's change; its newest version has been read.
-    fn note(&mut self, plan: &Plan<'_>, out: &mut Output) -> Result<(), Stop> {
-        let key = &self.found[self.at];
-        self.steps.clear();
-        let result = note_steps(plan, key, &self.old, &mut self.new, &mut self.steps, out);
+    fn note(
+        &mut self,
+        plan: &Plan<'_>,
+        out: &mut Output,
+        buffers: &mut Buffers,
+    ) -> Result<(), Stop> {
+        let Buffers { keys, steps, old, new, .. } = buffers;
+        steps.clear();
+        let result = note_steps(plan, &keys[self.at], old, new, steps, out);
         if result.is_err() {
-            self.steps.clear();
+            steps.clear();
         }
         result?;
         out.count += 1;
@@ -305,13 +312,13 @@ fn note_steps(
     let (table, env) = (&*plan.access.table, plan.env);
     let tree = table.tree;
     let Some(set) = plan.set else {
-        steps.push(Step::Delete { tree, key: key.to_vec(), moves: false });
+        steps.push(Kind::Delete { moves: false }, tree, key, &[]);
         index_steps(table, Some((old, key)), None, steps)?;
         return project_returning(plan, old, out);
     };
     set_columns(table, (set, plan.checks), RowView::new(old), env, new)?;
     if plan.moves {
-        steps.push(Step::Delete { tree, key: key.to_vec(), moves: true });
+        steps.push(Kind::Delete { moves: true }, tree, key, &[]);
         index_steps(table, Some((old, key)), None, steps)?;
         if table.has_global_index() {
             out.rows.push_encoded(old);
@@ -319,24 +326,20 @@ fn note_steps(
         out.rows.push_encoded(new);
         return out.account(0, env);
     }
-    let mut new_key = Vec::new();
-    if set.iter().any(|(c, _)| table.primary_key.contains(c)) {
-        table.push_primary_key(RowView::new(new), &mut new_key)?;
+    let mut moved = Vec::new();
+    let new_key = if set.iter().any(|(c, _)| table.primary_key.contains(c)) {
+        table.push_primary_key(RowView::new(new), &mut moved)?;
+        &moved
     } else {
-        new_key.extend_from_slice(key);
-    }
+        key
+    };
     if new_key == key {
-        steps.push(Step::Update { tree, key: key.to_vec(), value: new.clone() });
+        steps.push(Kind::Update, tree, key, new);
     } else {
-        steps.push(Step::Delete { tree, key: key.to_vec(), moves: true });
-        steps.push(Step::Insert {
-            tree,
-            key: new_key.clone(),
-            value: new.clone(),
-            unique: UniqueKey::Primary,
-        });
+        steps.push(Kind::Delete { moves: true }, tree, key, &[]);
+        steps.push(Kind::Insert(UniqueKey::Primary), tree, new_key, new);
     }
-    index_steps(table, Some((old, key)), Some((new, &new_key)), steps)?;
+    index_steps(table, Some((old, key)), Some((new, new_key)), steps)?;
     project_returning(plan, new, out)
 }
 

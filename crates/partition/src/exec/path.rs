@@ -1,6 +1,7 @@
 //! Access paths: evaluate expressions to keys and key ranges, and take the locks that cover the
 //! keys they find and those they do not find.
 
+use super::buffers::Buffers;
 use super::newer::Search;
 use super::{Cx, Locking, Stop};
 use crate::lock::{Mode, Target};
@@ -129,12 +130,16 @@ fn blind_key(program: &Program, adds: bool) -> Option<&[Expr]> {
 }
 
 impl Keys {
-    pub(super) fn of(access: &Access, env: &Env) -> SqlResult<Self> {
+    /// Evaluates the path; takes the memory for a single key from `buffers`.
+    pub(super) fn of(access: &Access, env: &Env, buffers: &mut Buffers) -> SqlResult<Self> {
         let table = &access.table;
         Ok(match &access.path {
             Path::Point(exprs) => {
-                let mut k = Vec::with_capacity(32);
-                let keys = if push_exprs(exprs, env, &mut k)? { vec![k] } else { Vec::new() };
+                let mut k = std::mem::take(&mut buffers.key);
+                let mut keys = std::mem::take(&mut buffers.keys);
+                if push_exprs(exprs, env, &mut k)? {
+                    keys.push(k);
+                }
                 Self::Points { keys, next: 0 }
             }
             Path::Points(exprs) => {

@@ -1,5 +1,6 @@
 //! `Program::Scan`.
 
+use super::buffers::Buffers;
 use super::path::{Keys, Range};
 use super::recheck::Wanted;
 use super::{Cx, Output, Stop, newer, unavailable};
@@ -77,12 +78,19 @@ pub(super) fn missing_row(table: &str) -> SqlError {
 }
 
 impl Scan {
+    /// Returns the memory of the keys.
+    pub(super) fn return_keys(&mut self, buffers: &mut Buffers) {
+        if let Some(State { keys: Keys::Points { keys, .. }, .. }) = &mut self.state {
+            buffers.keys = std::mem::take(keys);
+        }
+    }
+
     pub(super) fn run<T: Trees>(
         &mut self,
         cx: &mut Cx<'_, T>,
         program: &Program,
         env: &Env,
-        out: &mut Output,
+        (out, buffers): (&mut Output, &mut Buffers),
         batch: &Batch,
     ) -> Result<bool, Stop> {
         let Program::Scan { access, group, project, limit } = program else {
@@ -93,7 +101,7 @@ impl Scan {
         let state = match &mut self.state {
             Some(state) => state,
             empty => {
-                let state = empty.insert(State::new(&plan, limit.as_ref())?);
+                let state = empty.insert(State::new(&plan, limit.as_ref(), buffers)?);
                 if access.lock.is_some() && cx.as_of.is_some() {
                     state.keys.keep_bounds();
                 }
@@ -109,14 +117,14 @@ impl Scan {
 }
 
 impl State {
-    fn new(plan: &Plan<'_>, limit: Option<&Expr>) -> SqlResult<Self> {
+    fn new(plan: &Plan<'_>, limit: Option<&Expr>, buffers: &mut Buffers) -> SqlResult<Self> {
         let left = match limit.map(|e| e.eval_const(plan.env)).transpose()? {
             None => u64::MAX,
             Some(d) if d.is_null() => u64::MAX,
             Some(d) => u64::try_from(d.as_i64().unwrap_or(0)).unwrap_or(0),
         };
         Ok(Self {
-            keys: Keys::of(plan.access, plan.env)?,
+            keys: Keys::of(plan.access, plan.env, buffers)?,
             locked: false,
             row_mode: plan.mode,
             ahead: Vec::new(),

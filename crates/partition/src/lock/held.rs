@@ -75,9 +75,9 @@ impl<S: KeySet> Held<S> {
         self.by_mode().any(|(held, set)| held.bit() & mode.conflicts() != 0 && set.meets(keys))
     }
 
-    /// Returns true if the sets make a lock of this mode on these keys superfluous.
-    pub(super) fn cover(&self, keys: &Keys<'_>, mode: Mode) -> bool {
-        self.by_mode().any(|(held, set)| held.bit() & mode.covered_by() != 0 && set.covers(keys))
+    /// Returns true if the set of one of these modes covers the keys.
+    pub(super) fn cover(&self, keys: &Keys<'_>, modes: u16) -> bool {
+        self.by_mode().any(|(held, set)| held.bit() & modes != 0 && set.covers(keys))
     }
 }
 

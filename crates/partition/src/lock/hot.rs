@@ -54,7 +54,8 @@ impl LockTable {
                 };
                 let behind =
                     if holders.has_chain() { holders.in_order().skip(1).count() } else { 0 };
-                let (key, learned, holders) = (key.clone(), holders.is_learned(), holders.len());
+                let (key, learned, holders) =
+                    (Arc::from(&**key), holders.is_learned(), holders.len());
                 rows.push(HotRow { tree, key, locked, holders, waiters, behind, learned });
             }
         }

@@ -11,10 +11,10 @@
 //!    behind a transaction that falls back to the exclusive lock, so it soon returns to 0.
 
 use super::holders::Holders;
+use super::key::LockKey;
 use super::table::{LockTable, ScopeId};
 use super::{Mode, Target};
 use clearway_types::{TreeId, TxnId};
-use std::sync::Arc;
 
 /// How far integers may move from their current values if additions to them are undone. It is one
 /// for all integers of a row: the sum over all of them covers each.
@@ -115,7 +115,7 @@ impl LockTable {
         else {
             return;
         };
-        let (key, watched) = ((tree, Arc::from(key)), owner.watched.clone());
+        let (key, watched) = ((tree, LockKey::from(key)), owner.watched.clone());
         owner.keys.remove(&key);
         self.in_scope(ScopeId::Tree(tree), |scope| scope.release_key(txn, &key.1));
         self.serve_all(txn, &watched);
@@ -123,10 +123,9 @@ impl LockTable {
 
     /// Returns the keys that the transaction holds in [`Mode::Increment`]. A lock on a range or the
     /// table may cover them in a stronger mode.
-    pub(crate) fn increments_of(&self, txn: TxnId) -> Vec<(TreeId, Arc<[u8]>)> {
-        let holds = |(tree, key): &&(TreeId, Arc<[u8]>)| {
-            self.held(txn, *tree, key) == Some(Mode::Increment)
-        };
+    pub(crate) fn increments_of(&self, txn: TxnId) -> Vec<(TreeId, LockKey)> {
+        let holds =
+            |(tree, key): &&(TreeId, LockKey)| self.held(txn, *tree, key) == Some(Mode::Increment);
         let owner = self.owners.get(&txn);
         owner.into_iter().flat_map(|owner| owner.keys.iter()).filter(holds).cloned().collect()
     }

@@ -54,6 +54,7 @@ mod holders;
 mod hot;
 mod increment;
 mod intervals;
+mod key;
 mod line;
 mod owner;
 mod packed;

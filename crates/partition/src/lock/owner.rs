@@ -3,26 +3,27 @@
 use super::Mode;
 use super::few::Few;
 use super::holders::Holders;
+use super::key::LockKey;
 use super::line::Waiting;
 use super::scope::{Place, Scope};
 use super::table::ScopeId;
 use clearway_types::{TableId, TreeId, TxnId};
+use smallvec::SmallVec;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 #[derive(Debug, Default)]
 pub(super) struct Owner {
-    pub tables: Vec<TableId>,
-    pub keys: Few<(TreeId, Arc<[u8]>)>,
+    pub tables: SmallVec<[TableId; 4]>,
+    pub keys: Few<(TreeId, LockKey)>,
     /// Trees in which it has ranges or packed keys; a tree may occur twice.
     pub sets: Vec<TreeId>,
     pub waits: Option<Waiting>,
     /// The lines that watch it.
     pub watched: BTreeSet<u64>,
     /// Keys whose lock it got behind retired holders ([`super::retired`]).
-    pub behind: Vec<(TreeId, Arc<[u8]>)>,
+    pub behind: Vec<(TreeId, LockKey)>,
     /// Keys on which it is retired.
-    pub retired: Vec<(TreeId, Arc<[u8]>)>,
+    pub retired: Vec<(TreeId, LockKey)>,
 }
 
 impl Owner {
@@ -77,7 +78,7 @@ impl Owner {
         match scope {
             ScopeId::Table(table) => self.tables.contains(&table),
             ScopeId::Tree(tree) => {
-                let first = (tree, Arc::default());
+                let first = (tree, LockKey::from(&[][..]));
                 self.sets.contains(&tree)
                     || self.keys.stretch(&first, &|(t, _)| *t == tree).next().is_some()
             }

@@ -30,6 +30,7 @@
 //! reply, and heat are our own, see docs/decisions/early-retire.md.
 
 use super::holders::Holders;
+use super::key::LockKey;
 use super::line::InLine;
 use super::scope::Place;
 use super::spans::Keys;
@@ -38,7 +39,6 @@ use super::{Mode, Target};
 use clearway_types::hash::{FNV1A_EMPTY, fnv1a};
 use clearway_types::{TreeId, TxnId};
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 /// Maximum number of transactions that are behind others at a partition, over all keys: twice a
 /// full chain. A newcomer beyond it waits for a member of its own chain.
@@ -114,12 +114,12 @@ impl LockTable {
     }
 
     /// Returns a key of the tree on which the transaction is retired.
-    pub(crate) fn first_retired(&self, txn: TxnId, tree: TreeId) -> Option<Arc<[u8]>> {
+    pub(crate) fn first_retired(&self, txn: TxnId, tree: TreeId) -> Option<&[u8]> {
         if self.retired == 0 {
             return None;
         }
         let retired = &self.owners.get(&txn)?.retired;
-        retired.iter().find(|(of, _)| *of == tree).map(|(_, key)| key.clone())
+        retired.iter().find(|(of, _)| *of == tree).map(|(_, key)| &**key)
     }
 
     /// Retires the transaction's lock on the key, if the key is contended or `always` is set.
@@ -258,7 +258,7 @@ impl LockTable {
     }
 
     /// Waits for one of the transactions ahead of this one; `None` if there is none.
-    pub(crate) fn settle(&mut self, txn: TxnId) -> Option<(InLine, TreeId, Arc<[u8]>)> {
+    pub(crate) fn settle(&mut self, txn: TxnId) -> Option<(InLine, TreeId, LockKey)> {
         while let Some((tree, key)) = self.owners.get(&txn)?.behind.last().cloned() {
             let on: Vec<TxnId> = self
                 .chain(tree, &key)

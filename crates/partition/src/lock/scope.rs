@@ -5,6 +5,7 @@ use super::few::Few;
 use super::held::{Held, Ranges};
 use super::holders::Holders;
 use super::intervals::{Asked, Intervals};
+use super::key::LockKey;
 use super::packed::PackedKeys;
 use super::spans::{Keys, Span};
 use super::work::look;
@@ -13,13 +14,12 @@ use clearway_sync::canary::{self, Bug};
 use clearway_types::TxnId;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::sync::Arc;
 
 /// A request's target within its scope, owned.
 #[derive(Clone, Debug)]
 pub(super) enum Place {
     Whole,
-    Key(Arc<[u8]>),
+    Key(LockKey),
     /// `None` if there can be no key between the bounds.
     Range(Option<Span>),
 }
@@ -76,9 +76,36 @@ impl Key {
 /// A table as a whole.
 #[derive(Debug, Default)]
 struct Whole {
-    /// The holders by mode.
+    /// The holders by mode, and the set of modes that have holders.
     holders: [Few<TxnId>; MODES.len()],
+    held: u16,
     lines: Vec<LineRef>,
+}
+
+impl Whole {
+    /// Returns true if `is` holds for the holders of one of these modes.
+    #[inline]
+    fn any(&self, modes: u16, mut is: impl FnMut(&Few<TxnId>) -> bool) -> bool {
+        let modes = modes & self.held;
+        modes != 0
+            && MODES
+                .iter()
+                .zip(&self.holders)
+                .any(|(mode, holders)| mode.bit() & modes != 0 && is(holders))
+    }
+
+    fn change(&mut self, modes: u16, change: impl Fn(&mut Few<TxnId>)) {
+        for (mode, holders) in MODES.iter().zip(&mut self.holders) {
+            if mode.bit() & modes != 0 {
+                change(holders);
+                self.held = if holders.is_empty() {
+                    self.held & !mode.bit()
+                } else {
+                    self.held | mode.bit()
+                };
+            }
+        }
+    }
 }
 
 /// Used in [`Scope::held`]. Small in tests, so that they cover both paths.
@@ -87,7 +114,7 @@ const FEW: usize = if cfg!(test) { 2 } else { 8 };
 #[derive(Debug, Default)]
 pub(super) struct Scope {
     whole: Whole,
-    keys: BTreeMap<Arc<[u8]>, Key>,
+    keys: BTreeMap<LockKey, Key>,
     /// Keys of transactions with too many locks for `keys`.
     packed: BTreeMap<TxnId, Held<PackedKeys>>,
     ranges: BTreeMap<TxnId, Ranges>,
@@ -103,10 +130,9 @@ pub(super) struct Scope {
 
 impl Scope {
     pub(super) fn is_empty(&self) -> bool {
-        let held = self.whole.holders.iter().any(|h| !h.is_empty())
-            || !self.keys.is_empty()
-            || !self.ranges.is_empty();
-        !held
+        self.whole.held == 0
+            && self.keys.is_empty()
+            && self.ranges.is_empty()
             && self.packed.is_empty()
             && self.whole.lines.is_empty()
             && self.range_lines.is_empty()
@@ -132,9 +158,8 @@ impl Scope {
         };
         match place {
             Keys::None => {
-                let clash = |(held, _): &(&Mode, _)| held.bit() & mode.conflicts() != 0;
-                let mut clashing = MODES.iter().zip(&self.whole.holders).filter(clash);
-                return clashing.any(|(_, holders)| holders.iter().copied().any(&mut other));
+                let modes = mode.conflicts();
+                return self.whole.any(modes, |holders| holders.iter().copied().any(&mut other));
             }
             Keys::One(key) => {
                 if self.keys.get(*key).is_some_and(|k| k.holders.any_against(mode, &mut other)) {
@@ -166,7 +191,7 @@ impl Scope {
         }
     }
 
-    fn keys_in<'a>(&'a self, span: &'a Span) -> impl Iterator<Item = (&'a Arc<[u8]>, &'a Key)> {
+    fn keys_in<'a>(&'a self, span: &'a Span) -> impl Iterator<Item = (&'a LockKey, &'a Key)> {
         use std::ops::Bound::{Excluded, Included, Unbounded};
         let to = span.to.as_deref().map_or(Unbounded, Excluded);
         self.keys.range::<[u8], _>((Included(span.from.as_slice()), to))
@@ -179,7 +204,7 @@ impl Scope {
         txn: TxnId,
         place: &Keys<'_>,
         mode: Mode,
-        mut own: impl Iterator<Item = Arc<[u8]>>,
+        mut own: impl Iterator<Item = LockKey>,
     ) -> bool {
         let in_conflict = |held: Mode| held.bit() & mode.conflicts() != 0;
         let key = |key: &[u8]| {
@@ -187,12 +212,7 @@ impl Scope {
         };
         let keys = match place {
             Keys::None => {
-                let clash = |(held, _): &(&Mode, _)| held.bit() & mode.conflicts() != 0;
-                return MODES
-                    .iter()
-                    .zip(&self.whole.holders)
-                    .filter(clash)
-                    .any(|(_, holders)| holders.contains(&txn));
+                return self.whole.any(mode.conflicts(), |holders| holders.contains(&txn));
             }
             Keys::One(at) => key(at),
             Keys::Span(_) => own.any(|at| key(&at)),
@@ -201,28 +221,31 @@ impl Scope {
             || self.ranges.get(&txn).is_some_and(|ranges| ranges.held.clash(place, mode))
     }
 
-    /// Returns true if the transaction already holds a lock that covers this one.
-    pub(super) fn covered(&self, txn: TxnId, place: &Keys<'_>, mode: Mode) -> bool {
+    /// Returns true if the place is a single key on which no transaction holds or awaits anything.
+    #[inline]
+    pub(super) fn is_unused(&self, place: &Keys<'_>) -> bool {
+        matches!(place, Keys::One(key) if !self.keys.contains_key(*key))
+            && self.ranges.is_empty()
+            && self.packed.is_empty()
+    }
+
+    /// Returns true if the transaction holds a lock of one of these modes that covers the place.
+    pub(super) fn covered(&self, txn: TxnId, place: &Keys<'_>, modes: u16) -> bool {
         let in_key = match place {
             Keys::None => {
-                let covers = |(held, _): &(&Mode, _)| held.bit() & mode.covered_by() != 0;
-                return MODES
-                    .iter()
-                    .zip(&self.whole.holders)
-                    .filter(covers)
-                    .any(|(_, holders)| holders.contains(&txn));
+                return self.whole.any(modes, |holders| holders.contains(&txn));
             }
             Keys::One(key) => {
                 let held = self.keys.get(*key).and_then(|k| k.holders.mode_of(txn));
-                held.is_some_and(|held| held.bit() & mode.covered_by() != 0)
+                held.is_some_and(|held| held.bit() & modes != 0)
             }
             Keys::Span(_) => false,
         };
         in_key
             || (!self.ranges.is_empty()
-                && self.ranges.get(&txn).is_some_and(|r| r.held.cover(place, mode)))
+                && self.ranges.get(&txn).is_some_and(|r| r.held.cover(place, modes)))
             || (!self.packed.is_empty()
-                && self.packed.get(&txn).is_some_and(|p| p.cover(place, mode)))
+                && self.packed.get(&txn).is_some_and(|p| p.cover(place, modes)))
     }
 
     /// Returns the number of separate ranges that the transaction holds in this mode.
@@ -246,12 +269,8 @@ impl Scope {
     pub(super) fn grant(&mut self, txn: TxnId, place: &Place, mode: Mode) -> bool {
         match place {
             Place::Whole => {
-                let new = self.whole.holders.iter().all(|h| !h.contains(&txn));
-                for (_, holders) in
-                    MODES.iter().zip(&mut self.whole.holders).filter(|(m, _)| **m == mode)
-                {
-                    holders.insert(txn);
-                }
+                let new = !self.whole.any(u16::MAX, |holders| holders.contains(&txn));
+                self.whole.change(mode.bit(), |holders| _ = holders.insert(txn));
                 new
             }
             Place::Key(key) => self.keys.entry(key.clone()).or_default().holders.insert(txn, mode),
@@ -275,7 +294,7 @@ impl Scope {
     }
 
     /// Returns each key that has individual holders or waiters, with its holders and lines.
-    pub(super) fn keys(&self) -> impl Iterator<Item = (&Arc<[u8]>, &Holders, &[LineRef])> {
+    pub(super) fn keys(&self) -> impl Iterator<Item = (&LockKey, &Holders, &[LineRef])> {
         self.keys.iter().map(|(key, at)| (key, &at.holders, &*at.lines))
     }
 
@@ -289,7 +308,7 @@ impl Scope {
         self.keys.get_mut(key).map(|key| &mut key.holders)
     }
 
-    pub(super) fn release_key(&mut self, txn: TxnId, key: &Arc<[u8]>) {
+    pub(super) fn release_key(&mut self, txn: TxnId, key: &LockKey) {
         let Entry::Occupied(mut at) = self.keys.entry(key.clone()) else { return };
         at.get_mut().holders.remove(txn);
         if at.get().is_unused() {
@@ -320,9 +339,7 @@ impl Scope {
     }
 
     pub(super) fn release_whole(&mut self, txn: TxnId) {
-        for holders in &mut self.whole.holders {
-            holders.remove(&txn);
-        }
+        self.whole.change(self.whole.held, |holders| holders.remove(&txn));
     }
 
     /// Returns the lines at exactly this place.

@@ -1,5 +1,6 @@
 //! The lock table: holders, waiters and lines over all scopes.
 
+use super::key::LockKey;
 use super::line::{InLine, Line, NAMED, Waiting};
 use super::owner::Owner;
 use super::retired::Heat;
@@ -12,7 +13,6 @@ use clearway_types::{TableId, TreeId, TxnId};
 use hashbrown::HashMap;
 use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::Arc;
 
 /// Maximum number of consecutive lines that are followed to find out whether they wait for a
 /// request's transaction. A request that could have passed more lines waits behind them instead;
@@ -180,9 +180,14 @@ impl LockTable {
 
     /// Returns true if the transaction already holds a lock that covers this one.
     pub(crate) fn covered(&self, txn: TxnId, target: Target<'_>, mode: Mode) -> bool {
+        self.covered_in(txn, target, mode.covered_by())
+    }
+
+    /// Returns true if the transaction holds the target in one of these modes, a set.
+    pub(crate) fn covered_in(&self, txn: TxnId, target: Target<'_>, modes: u16) -> bool {
         self.scopes
             .get(&ScopeId::of(target))
-            .is_some_and(|s| s.covered(txn, &keys_of(target), mode))
+            .is_some_and(|scope| scope.covered(txn, &keys_of(target), modes))
     }
 
     /// Acquires a lock or joins a line for it. A lock that the transaction already holds is not
@@ -191,7 +196,8 @@ impl LockTable {
         let (id, keys) = (ScopeId::of(target), keys_of(target));
         let mode = self.joined(txn, target, mode);
         let scope = self.scopes.entry(id).or_default();
-        if scope.covered(txn, &keys, mode) {
+        let is_unused = scope.is_unused(&keys);
+        if !is_unused && scope.covered(txn, &keys, mode.covered_by()) {
             return Acquired::Granted;
         }
         class(target, mode).request();
@@ -201,7 +207,7 @@ impl LockTable {
         let place = Place::of(target);
         if self.lines.is_empty()
             && mode != Mode::Behind
-            && !scope.any_holder(txn, &keys, mode, |_| true)
+            && (is_unused || !scope.any_holder(txn, &keys, mode, |_| true))
         {
             owner.take(scope, txn, id, &place, mode, self.many);
             return Acquired::Granted;
@@ -366,12 +372,12 @@ impl LockTable {
         // The transaction's own keys within the range.
         let begin = match (&keys, line.scope) {
             (Keys::Span(span), ScopeId::Tree(tree)) => {
-                Some((tree, Arc::from(span.from.as_slice())))
+                Some((tree, LockKey::from(span.from.as_slice())))
             }
             _ => None,
         };
         let inside =
-            |(tree, key): &(TreeId, Arc<[u8]>)| line.scope == ScopeId::Tree(*tree) && keys.has(key);
+            |(tree, key): &(TreeId, LockKey)| line.scope == ScopeId::Tree(*tree) && keys.has(key);
         let own = begin
             .iter()
             .flat_map(|begin| owner.keys.stretch(begin, &inside))
@@ -542,6 +548,9 @@ impl LockTable {
 
     /// Examines the lines that watched the transaction, oldest first.
     pub(super) fn serve_all(&mut self, txn: TxnId, watched: &BTreeSet<u64>) {
+        if watched.is_empty() {
+            return;
+        }
         let number = |line: &u64| {
             let line = self.lines.get(line).filter(|l| l.on.first() == Some(&txn))?;
             Some((self.owners.get(&line.first)?.waits?.number, line.at.id))

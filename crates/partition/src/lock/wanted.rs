@@ -53,13 +53,12 @@ pub(super) fn row_mode_name(mode: Mode) -> &'static str {
 }
 
 impl LockTable {
-    /// Returns what the members of a line wait for. A key is shared with the table, a range is
-    /// copied.
+    /// Returns what the members of a line wait for.
     pub(crate) fn wanted(&self, line: u64) -> Option<Arc<Wanted>> {
         let line = self.lines.get(&line)?;
         let place = match (line.scope, &line.place) {
             (ScopeId::Table(table), _) => WantedPlace::Table(table),
-            (ScopeId::Tree(tree), Place::Key(key)) => WantedPlace::Key(tree, key.clone()),
+            (ScopeId::Tree(tree), Place::Key(key)) => WantedPlace::Key(tree, Arc::from(&**key)),
             (ScopeId::Tree(tree), Place::Range(Some(span))) => {
                 WantedPlace::Range(tree, span.from.clone(), span.to.clone())
             }

@@ -45,8 +45,12 @@ impl<T: Trees> Partition<T> {
             self.reply(task.origin, Err(Failure::Sql(over())), out);
         }
         let task = Task::new(origin, Job::Finish { commit });
-        if let After::Keep = self.run_task(id, &mut txn, task, out) {
-            self.txns.insert(id, txn);
+        match self.run_task(id, &mut txn, task, out) {
+            After::Keep => drop(self.txns.insert(id, txn)),
+            After::End => {
+                txn.shed();
+                self.spare = Some(txn);
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! Messages of general transactions: statements, savepoints, table locks, DDL.
 
 use super::{After, Partition};
-use crate::exec::{Exec, Locking, Stop, changes_rows, granted, reads_freely, run_raw};
+use crate::exec::{Buffers, Exec, Locking, Stop, changes_rows, granted, reads_freely, run_raw};
 use crate::lock::{Mode, Target};
 use crate::message::{Batch, Body, Failure, FragmentOrigin, Outbox, Reply, Stake};
 use crate::txn::{Job, Savepoint, Statement, Task, Then, Txn};
@@ -20,7 +20,10 @@ impl<T: Trees> Partition<T> {
         body: Body,
         out: &mut Outbox,
     ) {
-        let mut txn = self.txns.remove(&id).unwrap_or_else(|| Box::new(Txn::new(id, stake)));
+        let mut txn = match self.txns.remove(&id) {
+            Some(txn) => txn,
+            None => self.new_txn(id, stake),
+        };
         (txn.stake, txn.origin) = (stake, origin);
         if txn.task.is_some() {
             let busy = SqlError::internal("the last call of the transaction is still running");
@@ -36,7 +39,7 @@ impl<T: Trees> Partition<T> {
         if let Body::TableChanged { table, .. } = body {
             self.tables.announce(table, id);
         }
-        match start(&mut txn, body) {
+        match start(&mut txn, body, &mut self.scratch.buffers) {
             Ok(Some(job)) => {
                 let task = Task::new(origin, job);
                 if let After::End = self.run_task(id, &mut txn, task, out) {
@@ -47,6 +50,16 @@ impl<T: Trees> Partition<T> {
             Err(e) => self.reply(origin, Err(Failure::Sql(e)), out),
         }
         self.txns.insert(id, txn);
+    }
+
+    fn new_txn(&mut self, id: TxnId, stake: Stake) -> Box<Txn<T::Log>> {
+        match self.spare.take() {
+            Some(mut txn) => {
+                txn.renew(id, stake);
+                txn
+            }
+            None => Box::new(Txn::new(id, stake)),
+        }
     }
 
     /// Drops a paused statement.
@@ -185,7 +198,11 @@ pub(super) fn answer(rows: RowBatch, count: u64) -> Reply {
 }
 
 /// Converts a message to a job; `None` if it is already done.
-fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlError> {
+fn start<L: UndoLog>(
+    txn: &mut Txn<L>,
+    body: Body,
+    buffers: &mut Option<Box<Buffers>>,
+) -> Result<Option<Job>, SqlError> {
     let mark = txn.log.mark();
     Ok(match body {
         Body::Statement {
@@ -202,7 +219,7 @@ fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlErr
             let optimistic = optimistic && changes_rows(&program) && batch == Batch::ALL;
             txn.short |= optimistic;
             Some(Job::Statement(Statement {
-                exec: Box::new(Exec::new(program, env, rows, batch)),
+                exec: Box::new(Exec::new(program, env, rows, batch, buffers.take())),
                 mark,
                 fresh,
                 learns,
@@ -213,7 +230,7 @@ fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlErr
             }))
         }
         Body::StatementAt { at, repeatable, program, env, rows, batch } => {
-            let exec = Box::new(Exec::new(program, env, rows, batch));
+            let exec = Box::new(Exec::new(program, env, rows, batch, buffers.take()));
             let as_of = Some(AsOf { at, me: txn.log.txn(), repeatable });
             Some(Job::Statement(Statement {
                 exec,

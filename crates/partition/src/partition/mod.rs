@@ -74,6 +74,8 @@ pub struct Partition<T: Trees = Store> {
     stranded: Stranded,
     limits: Limits,
     txns: HashMap<TxnId, Box<Txn<T::Log>>>,
+    /// One that has ended, for the next to use its memory.
+    spare: Option<Box<Txn<T::Log>>>,
     /// Transactions whose wait for a lock is over and has been reported; they continue in this
     /// order.
     ready: VecDeque<TxnId>,
@@ -123,6 +125,7 @@ impl<T: Trees> Partition<T> {
             stranded: Stranded::default(),
             limits,
             txns: HashMap::new(),
+            spare: None,
             ready: VecDeque::new(),
             behind: false,
             last_commit: Lsn(0),
@@ -354,6 +357,9 @@ impl<T: Trees> Partition<T> {
                 _ => match self.run_general(id, txn, &mut task.job, out) {
                     Ok(reply) => {
                         self.reply(task.origin, Ok(reply), out);
+                        if let Job::Statement(statement) = &mut task.job {
+                            self.scratch.buffers = statement.exec.take_buffers();
+                        }
                         return After::Keep;
                     }
                     Err(stop) => stop,
