@@ -8,7 +8,6 @@ use crate::panics;
 use crate::pool;
 use crate::trace::{Lines, Trace};
 use crate::world::World;
-use clearway_coordinator::SchemeKind;
 use clearway_sync::canary::{self, BUGS_OF_ENGINE, BUGS_OF_HISTORIES, BUGS_OF_POOL, Bug};
 use clearway_testkit::{Campaign, CampaignSum, kept_seeds};
 use std::fmt::{self, Display, Formatter};
@@ -84,15 +83,9 @@ impl Subject {
             .unwrap_or(0)
     }
 
-    /// Returns false if the seed's world cannot meet the bug, so that a search may skip it.
+    /// Returns false if a search for the bug may skip the seed.
     fn can_meet(self, bug: Bug, seed: u64) -> bool {
-        let speculates =
-            matches!(bug, Bug::EarlySpeculated | Bug::SkippedSpeculation | Bug::ReleasedUndo);
-        if self != Self::Engine || !speculates {
-            return true;
-        }
-        let world = World::new(seed);
-        world.engine.partition.scheme == SchemeKind::Speculative || world.mix.schemes > 0
+        self != Self::Engine || World::new(seed).can_meet(bug)
     }
 
     fn run(self, seed: u64, trace: &Trace) -> Result<Report, String> {

@@ -31,6 +31,7 @@
 mod caches;
 mod counters;
 mod later;
+mod meets;
 mod retired;
 mod whole;
 
