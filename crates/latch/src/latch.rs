@@ -1,6 +1,10 @@
 //! The engine's latch around a value, with a name: a [`ParkLatch`](crate::ParkLatch) that lockstat
 //! counts.
 //!
+//! A request is counted after the first attempt. The name is in the cache line of the latch's word.
+//! Read before the attempt, it would take the line from the holder once more: first for reading,
+//! then for the attempt.
+//!
 //! Under loom and shuttle it is their mutex. The latch has its own loom tests, and its users are
 //! checked against its guarantees, not against its every step. There, requests are counted and
 //! waits are not.
@@ -50,9 +54,11 @@ impl<T> Latch<T> {
     #[inline]
     #[track_caller]
     pub fn lock(&self) -> LatchGuard<'_, T> {
-        self.class.request();
         match self.value.try_lock() {
-            Some(guard) => guard,
+            Some(guard) => {
+                self.class.request();
+                guard
+            }
             None => self.lock_slowly(Location::caller()),
         }
     }
@@ -60,6 +66,7 @@ impl<T> Latch<T> {
     #[cfg(not(any(loom, shuttle)))]
     #[cold]
     fn lock_slowly(&self, caller: &'static Location<'static>) -> LatchGuard<'_, T> {
+        self.class.request();
         let wait = self.class.wait(caller);
         if !wait.is_counted() {
             return self.value.lock();
@@ -81,11 +88,12 @@ impl<T> Latch<T> {
     /// wait.
     #[inline]
     pub fn try_lock(&self) -> Option<LatchGuard<'_, T>> {
+        let guard = self.value.try_lock();
         self.class.request();
         #[cfg(not(any(loom, shuttle)))]
-        return self.value.try_lock();
+        return guard;
         #[cfg(any(loom, shuttle))]
-        return self.value.try_lock().ok();
+        return guard.ok();
     }
 
     /// Returns the value of a latch that is not shared.

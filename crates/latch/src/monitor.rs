@@ -109,17 +109,20 @@ impl<T> Monitor<T> {
     #[track_caller]
     pub fn lock(&self) -> MonitorGuard<'_, T> {
         use std::sync::TryLockError;
-        self.class.request();
-        match self.value.try_lock() {
+        let guard = match self.value.try_lock() {
             Ok(guard) => guard,
             Err(TryLockError::Poisoned(poison)) => poison.into_inner(),
-            Err(TryLockError::WouldBlock) => self.lock_slowly(Location::caller()),
-        }
+            Err(TryLockError::WouldBlock) => return self.lock_slowly(Location::caller()),
+        };
+        // After the attempt, as in `Latch`.
+        self.class.request();
+        guard
     }
 
     #[cfg(not(any(loom, shuttle)))]
     #[cold]
     fn lock_slowly(&self, caller: &'static Location<'static>) -> MonitorGuard<'_, T> {
+        self.class.request();
         self.class.timed(caller, || self.value.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
