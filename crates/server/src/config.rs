@@ -82,8 +82,9 @@ table::settings! {
     /// the oldest snapshot fails with 72000 [default: 1GiB]
     version_spill("SIZE"): Size => u64 = GIB;
     /// Memory that one statement can use for rows, groups and sort keys, 1MiB to 16TiB. A statement
-    /// that needs more fails with 53200 [default: an eighth of the machine's memory]
-    query_memory("SIZE"): Size => u64 = (crate::page_io::memory() / 8).max(MIB), in MIB..=16 * TIB;
+    /// that needs more fails with 53200 [default: an eighth of the memory: the machine's, or the
+    /// process's cgroup limit if that is lower]
+    query_memory("SIZE"): Size => u64 = (crate::memory::memory() / 8).max(MIB), in MIB..=16 * TIB;
     /// Size of a log segment file, a multiple of 4KiB, 1MiB to 1TiB [default: 64MiB]
     log_segment("SIZE"): Size => u64 = 64 * MIB, in MIB..=TIB;
     /// Size of the log's buffer in memory, 1MiB to 64GiB [default: 16MiB]
@@ -97,7 +98,8 @@ table::settings! {
     io_engine("HOW"): IoEngine => IoEngine = IoEngine::Auto;
     /// Whether pages bypass the operating system's cache. on: yes; the server does not start if the
     /// file system does not support it. off: no. auto: yes if the buffer pool has at least half of
-    /// the machine's memory and the file system supports it [default: auto]
+    /// the memory (the machine's, or the process's cgroup limit if that is lower) and the file
+    /// system supports it [default: auto]
     direct_io("HOW"): DirectIo => DirectIo = DirectIo::Auto;
     /// Maximum number of connections, 1 to 1048576, without those of the control socket. Further
     /// connections are refused with 53300. The start lowers it, with a warning, to what the limit

@@ -25,6 +25,7 @@ pub mod latches;
 mod latency;
 mod locks;
 mod long_waits;
+mod memory;
 pub mod metrics;
 mod net;
 pub mod output;

@@ -2,7 +2,7 @@
 //! configuration and the machine.
 //!
 //! io_uring, if the kernel allows it: with many concurrent misses it takes less processor time per
-//! miss than threads. Direct I/O, if the pool has at least half of the machine's memory: the
+//! miss than threads. Direct I/O, if the pool has at least half of the memory: the
 //! system's cache would then hold little that the pool does not. Beside a smaller pool the cache
 //! holds much more, and serves several times as many misses per second as the disk
 //! (docs/measurements.md). With io_uring and direct I/O the pool's memory is registered, if the
@@ -10,6 +10,7 @@
 
 use crate::config::{Config, DirectIo, IoEngine};
 use crate::exit::{ExitCode, ExitFailure};
+use crate::memory::memory;
 use clearway_env::{DirectDisk, Disk, IoPool, OsDisk, Registered};
 use std::sync::Arc;
 
@@ -89,12 +90,6 @@ impl PageIo {
 fn locked_memory() -> String {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
     limit.map_or("unlimited".to_owned(), |bytes| format!("{} KiB", bytes >> 10))
-}
-
-/// Returns the machine's memory in bytes.
-pub(crate) fn memory() -> u64 {
-    let info = rustix::system::sysinfo();
-    info.totalram.saturating_mul(u64::from(info.mem_unit))
 }
 
 #[cfg(test)]

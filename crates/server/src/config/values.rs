@@ -217,8 +217,7 @@ pub enum IoEngine {
 /// Whether pages bypass the operating system's cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DirectIo {
-    /// Yes if the buffer pool has at least half of the machine's memory and the file system
-    /// supports it.
+    /// Yes if the buffer pool has at least half of the memory and the file system supports it.
     Auto,
     /// Yes; the server does not start if the file system does not support it.
     On,
