@@ -63,9 +63,8 @@ mod tests {
     #[test]
     fn lowest_limit_of_group_and_parents_counts() {
         let groups = "0::/a.slice/b.service\n";
-        let files = |a, b| {
-            limit(groups, &[("a.slice/memory.max", a), ("a.slice/b.service/memory.max", b)])
-        };
+        let files =
+            |a, b| limit(groups, &[("a.slice/memory.max", a), ("a.slice/b.service/memory.max", b)]);
         assert_eq!(files("2147483648\n", "max\n"), Some(2 << 30));
         assert_eq!(files("max\n", "1073741824\n"), Some(1 << 30));
         assert_eq!(files("2147483648\n", "1073741824\n"), Some(1 << 30));

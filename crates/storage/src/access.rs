@@ -19,10 +19,23 @@ pub(crate) fn lock(disk: &dyn Disk, dir: &Path) -> Result<DiskLock, OpenError> {
 }
 
 /// Makes the names of a directory and its ancestors durable, since they may just have been created.
-/// Skips directories that we may not read: we did not create them.
+/// The caller also syncs the directory itself.
+///
+/// Skips ancestors in which we cannot have created a name: those that we may not read, and those of
+/// a file system that is read-only or does not sync directories, such as squashfs. An ancestor with
+/// a new name is on the same file system as `dir`, so there the sync of `dir` itself also fails.
 pub(crate) fn sync_parents(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
-    dir.ancestors().skip(1).try_for_each(|above| match disk.sync_dir(above) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+    sync_each_parent(dir, |above| disk.sync_dir(above))
+}
+
+fn sync_each_parent(dir: &Path, sync: impl Fn(&Path) -> io::Result<()>) -> io::Result<()> {
+    use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem};
+    dir.ancestors().skip(1).try_for_each(|above| match sync(above) {
+        Err(error)
+            if matches!(error.kind(), PermissionDenied | InvalidInput | ReadOnlyFilesystem) =>
+        {
+            Ok(())
+        }
         synced => synced,
     })
 }
@@ -50,4 +63,30 @@ pub(crate) fn refuse_shared(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ancestor_that_cannot_be_synced_is_skipped() {
+        let synced = |above: &str, kind: io::ErrorKind| {
+            sync_each_parent(Path::new("/mnt/x/data"), |dir| {
+                if dir == Path::new(above) { Err(kind.into()) } else { Ok(()) }
+            })
+        };
+        for kind in [
+            io::ErrorKind::PermissionDenied,
+            io::ErrorKind::InvalidInput,
+            io::ErrorKind::ReadOnlyFilesystem,
+        ] {
+            for above in ["/", "/mnt", "/mnt/x"] {
+                assert!(synced(above, kind).is_ok(), "{above}: {kind}");
+            }
+        }
+        for kind in [io::ErrorKind::Other, io::ErrorKind::StorageFull] {
+            assert_eq!(synced("/", kind).map_err(|e| e.kind()), Err(kind));
+        }
+    }
 }
