@@ -168,6 +168,16 @@ impl Config {
 
     fn check(&self) -> Result<(), String> {
         self.check_ranges()?;
+        let directories = [
+            ("data", Some(&self.data)),
+            ("unix_socket", self.unix_socket.as_ref()),
+            ("second_level", self.second_level.as_ref()),
+        ];
+        for (key, directory) in directories {
+            if directory.is_some_and(|path| path.as_os_str().is_empty()) {
+                return Err(format!("{key} must not be empty: name a directory"));
+            }
+        }
         if self.version_spill > 0 {
             check_range::<Size>("version_spill", self.version_spill.into(), MIB..=16 * TIB)?;
         }

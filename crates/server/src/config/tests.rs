@@ -115,6 +115,14 @@ fn second_level_needs_a_directory() {
 }
 
 #[test]
+fn directory_must_not_be_empty() {
+    for key in ["data", "unix_socket", "second_level"] {
+        let refused = Config::parse(Flags::default(), &format!("{key} = \"\"")).unwrap_err();
+        assert_eq!(refused, format!("{key} must not be empty: name a directory"));
+    }
+}
+
+#[test]
 fn version_spill_can_be_disabled() {
     let parse = |text: &str| Config::parse(Flags::default(), text);
     assert_eq!(parse("").unwrap().version_spill, 1 << 30);
