@@ -170,9 +170,10 @@ impl Checker {
         for offset in
             control.damaged_slots().map_err(OpenError::io("cannot read the control file"))?
         {
+            // Either slot is sufficient, and the next start rewrites both.
             let what = "a valid or an empty slot expected, neither found; the other slot is used"
                 .to_owned();
-            self.tell(FindingSeverity::Damage, "control", Some(offset), what, progress);
+            self.tell(FindingSeverity::Note, "control", Some(offset), what, progress);
         }
         if !state.complete {
             self.note(

@@ -200,6 +200,32 @@ fn open_or_foreign_directory_is_refused() {
 }
 
 #[test]
+fn one_damaged_slot_of_the_control_file_is_a_note() {
+    let disk = closed();
+    let control = disk.open("db/control".as_ref(), Open::Existing).unwrap();
+    for offset in [0, 4096] {
+        let mut slot = [0; 64];
+        control.read_exact_at(&mut slot, offset).unwrap();
+        control.write_all_at(&[b'x'; 64], offset).unwrap();
+        control.sync_data().unwrap();
+        let report = assert_sound(&disk);
+        let told: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
+        let expected = format!(
+            "note: control offset {offset}: a valid or an empty slot expected, neither found; the other slot is used"
+        );
+        assert!(told.contains(&expected), "{told:?}");
+        // The next start uses the other slot.
+        let copy = disk.crash(offset);
+        World::open(&copy, PARTITIONS, 64).unwrap().node.shutdown();
+        control.write_all_at(&slot, offset).unwrap();
+    }
+    control.write_all_at(&[b'x'; 64], 0).unwrap();
+    control.write_all_at(&[b'x'; 64], 4096).unwrap();
+    let report = check(&disk);
+    assert!(report.damage > 0, "both slots are damaged");
+}
+
+#[test]
 fn swapped_pages_are_reported() {
     let disk = closed();
     let (a, b) = (find(&disk, 2, |p| p[30] == 0), find(&disk, 3, |_| true));
