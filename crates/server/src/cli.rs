@@ -95,8 +95,8 @@ const BACKUP_STATUS: &str = "Exit codes:
 pub struct BackupFlags {
     /// The data directory
     pub dir: PathBuf,
-    /// Directory for the backup; must be empty or not exist. A running server writes it itself, so
-    /// it needs permission to do that
+    /// Directory for the backup; must be empty (except for `lost+found`) or not exist. A running
+    /// server writes it itself, so it needs permission to do that
     pub target: PathBuf,
     /// Maximum rate in bytes per second, or with KiB, MiB, GiB or TiB; above 0 [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = rate)]
@@ -109,7 +109,7 @@ pub struct BackupFlags {
 pub struct RestoreFlags {
     /// The backup's directory
     pub backup: PathBuf,
-    /// The new data directory; must be empty or not exist
+    /// The new data directory; must be empty (except for `lost+found`) or not exist
     #[arg(required_unless_present = "verify")]
     pub dir: Option<PathBuf>,
     /// Verify the backup without restoring it

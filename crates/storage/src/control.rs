@@ -41,6 +41,11 @@ const DURABLE_AT: usize = 56;
 /// machines.
 const BYTE_ORDER: [u8; 4] = 0x0102_0304_u32.to_le_bytes();
 
+/// Returns true for a name that the root of a new file system contains.
+pub(crate) fn is_in_new_file_system(name: &str) -> bool {
+    name == "lost+found"
+}
+
 /// Refuses a directory that holds other files, before anything is created in it.
 pub(crate) fn refuse_foreign(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
     let shown = dir.display();
@@ -48,7 +53,9 @@ pub(crate) fn refuse_foreign(disk: &dyn Disk, dir: &Path) -> Result<(), OpenErro
     // Files that may exist without a control file: those of a start that crashed, a socket that is
     // configured to be here, and what a new file system contains.
     let ours = |n: &String| {
-        matches!(n.as_str(), "lock" | "wal" | "data" | "lost+found") || n.starts_with(".s.PGSQL.")
+        matches!(n.as_str(), "lock" | "wal" | "data")
+            || is_in_new_file_system(n)
+            || n.starts_with(".s.PGSQL.")
     };
     match names.iter().find(|name| !ours(name)) {
         Some(other) if !names.iter().any(|name| name == "control") => {

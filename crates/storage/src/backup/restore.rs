@@ -158,7 +158,7 @@ impl<'a> Backup<'a> {
 }
 
 /// Restores a backup as a data directory, and verifies everything that it copies. `dir` must not
-/// exist or must be empty. The next start on it runs recovery.
+/// exist, or must be empty or the root of a new file system. The next start on it runs recovery.
 pub fn restore(
     disk: Arc<dyn Disk>,
     backup: &Path,

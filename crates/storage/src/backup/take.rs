@@ -13,7 +13,7 @@ use super::manifest::{LOG, Manifest, NAME, data_name};
 use super::output::Output;
 use super::{BLOCK, BackupError, BackupProgress, BackupReport, BackupStep, Meter};
 use crate::access;
-use crate::control::{Control, State};
+use crate::control::{Control, State, is_in_new_file_system};
 use crate::error::{OpenError, StorageError};
 use crate::opening::prove_end;
 use crate::wal::{Span, WalConfig, WalReader};
@@ -48,13 +48,15 @@ impl Drop for LogPin<'_> {
     }
 }
 
-/// Creates the target directory of a backup or a restore, with a durable name.
+/// Creates the target directory of a backup or a restore, with a durable name. It may exist if it
+/// is empty, or the root of a new file system.
 pub(crate) fn new_target(disk: &dyn Disk, target: &Path) -> Result<(), BackupError> {
     let shown = target.display();
     let io = || BackupError::io(format!("cannot use {shown}"));
     if disk.exists(target).map_err(io())? {
         // Listing fails if the target is not a directory.
-        if !disk.list(target).is_ok_and(|names| names.is_empty()) {
+        let usable = |names: Vec<String>| names.iter().all(|name| is_in_new_file_system(name));
+        if !disk.list(target).is_ok_and(usable) {
             return Err(BackupError::Occupied(shown.to_string()));
         }
         access::refuse_shared(disk, target)?;

@@ -188,6 +188,26 @@ fn offline_backup_refuses_foreign_or_open_directories() {
     world.node.shutdown();
 }
 
+#[test]
+fn target_may_be_the_root_of_a_new_file_system() {
+    let disk = MemDisk::new();
+    let (world, ..) = filled(&disk, 10);
+    world.node.shutdown();
+    drop(world);
+    for root in ["copy", "restored", "other"] {
+        disk.create_dir_all(&Path::new(root).join("lost+found")).unwrap();
+    }
+    take_offline(&disk, "db").unwrap();
+    let restore = |dir: &str| {
+        backup::restore(arc(&disk), Path::new("copy"), Path::new(dir), &mut continue_always)
+    };
+    restore("restored").unwrap();
+    Node::open(arc(&disk), Path::new("restored"), config(PARTITIONS, FRAMES)).unwrap().shutdown();
+    // What a crashed start leaves is not a target: a copy must not be mixed with it.
+    disk.create_dir_all("other/wal".as_ref()).unwrap();
+    assert!(matches!(restore("other"), Err(BackupError::Occupied(_))));
+}
+
 /// Invariant 2: log that a backup needs is kept until the backup has ended.
 #[test]
 fn checkpoints_keep_the_log_that_a_backup_needs() {
