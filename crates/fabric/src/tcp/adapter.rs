@@ -8,7 +8,7 @@ use super::node::NodeState;
 use super::peer::Peer;
 use super::{MAX_UNPROVEN, QUEUE_DEPTH};
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::net::{TcpListener, TcpStream};
@@ -24,6 +24,9 @@ const FIRST_PEER: u64 = 2;
 const READ_BYTES: usize = 1 << 16;
 /// Events fetched at a time.
 const EVENTS: usize = 64;
+/// How long the adapter accepts no connections after a shortage of descriptors or memory. The
+/// waiting connection would otherwise wake it again at once.
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// The epoll instance that watches all connections.
 #[derive(Clone)]
@@ -81,6 +84,8 @@ pub(super) struct Adapter {
     connections: BTreeMap<u64, Connection>,
     next_id: u64,
     output: Vec<u8>,
+    /// Accepts no connections for [`PAUSE`].
+    paused: bool,
 }
 
 impl Adapter {
@@ -90,11 +95,8 @@ impl Adapter {
         let bell = Bell(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?));
         epoll::add(&*watch.0, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
         epoll::add(&*watch.0, &*bell.0, EventData::new_u64(BELL), EventFlags::IN)?;
-        let connections = BTreeMap::new();
-        Ok((
-            Self { node, listener, watch, connections, next_id: FIRST_PEER, output: Vec::new() },
-            bell,
-        ))
+        let (connections, next_id, output) = (BTreeMap::new(), FIRST_PEER, Vec::new());
+        Ok((Self { node, listener, watch, connections, next_id, output, paused: false }, bell))
     }
 
     /// Serves until the bell rings.
@@ -103,7 +105,10 @@ impl Adapter {
         let mut bytes = vec![0; READ_BYTES];
         loop {
             events.clear();
-            match epoll::wait(&*self.watch.0, rustix::buffer::spare_capacity(&mut events), None) {
+            let room = rustix::buffer::spare_capacity(&mut events);
+            match epoll::wait(&*self.watch.0, room, self.paused.then_some(&PAUSE)) {
+                // Other events end the pause early, but at most as often as they occur.
+                Ok(_) if self.paused => self.pause(false),
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 // Only an invalid descriptor fails here, and the thread owns this one.
                 Err(why) => unreachable!("epoll: {why}"),
@@ -119,8 +124,13 @@ impl Adapter {
     }
 
     fn accept(&mut self) {
-        // An error means that a connection ended before it was accepted, or a temporary shortage.
-        while let Ok((stream, _)) = self.listener.accept() {
+        loop {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(why) if is_shortage(&why) => return self.pause(true),
+                // No more connections, or one ended before it was accepted.
+                Err(_) => return,
+            };
             let id = self.next_id;
             let set_up = stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true));
             if set_up.and_then(|()| self.watch.add(&stream, id)).is_err() {
@@ -135,6 +145,13 @@ impl Adapter {
             );
             self.limit_unproven();
         }
+    }
+
+    fn pause(&mut self, paused: bool) {
+        self.paused = paused;
+        let flags = if paused { EventFlags::empty() } else { EventFlags::IN };
+        // Fails only for an invalid descriptor, and the thread owns both.
+        let _ = epoll::modify(&*self.watch.0, &self.listener, EventData::new_u64(LISTENER), flags);
     }
 
     fn limit_unproven(&mut self) {
@@ -179,6 +196,13 @@ impl Adapter {
             self.forget(id);
         }
     }
+}
+
+/// Returns true if a connection waits that cannot be accepted now.
+fn is_shortage(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
 }
 
 /// The connection must be closed.
@@ -313,5 +337,46 @@ impl Connection {
             Phase::Member { mailbox, .. } => mailbox.push(mail),
             _ => Err(mail),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FabricNode;
+    use rustix::io::Errno;
+
+    #[test]
+    fn only_a_shortage_pauses() {
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM] {
+            assert!(is_shortage(&errno.into()), "{errno}");
+        }
+        for errno in [Errno::AGAIN, Errno::CONNABORTED, Errno::INTR, Errno::PROTO] {
+            assert!(!is_shortage(&errno.into()), "{errno}");
+        }
+    }
+
+    #[test]
+    fn paused_adapter_is_not_woken_by_a_waiting_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let secret = b"sixteen bytes or more".to_vec();
+        let node = Arc::new(NodeState::new(FabricNode(0), secret, address));
+        let (mut adapter, bell) = Adapter::new(node, listener).unwrap();
+        let _waiting = TcpStream::connect(address).unwrap();
+        let woken = |adapter: &Adapter| {
+            let (mut events, now) = (Vec::with_capacity(4), Timespec { tv_sec: 0, tv_nsec: 0 });
+            let room = rustix::buffer::spare_capacity(&mut events);
+            epoll::wait(&*adapter.watch.0, room, Some(&now)).unwrap();
+            events.iter().map(|event| event.data.u64()).collect::<Vec<_>>()
+        };
+        adapter.pause(true);
+        assert_eq!(woken(&adapter), []);
+        adapter.pause(false);
+        assert_eq!(woken(&adapter), [LISTENER]);
+        adapter.accept();
+        assert_eq!((adapter.connections.len(), adapter.paused), (1, false));
+        bell.ring();
+        assert_eq!(woken(&adapter), [BELL]);
     }
 }

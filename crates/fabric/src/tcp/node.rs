@@ -42,6 +42,12 @@ pub(super) struct NodeState {
 }
 
 impl NodeState {
+    /// Creates the state of a node that listens on `address`.
+    pub fn new(node: FabricNode, secret: Vec<u8>, address: SocketAddr) -> Self {
+        let peers = Mutex::new(BTreeMap::from([(node, address)]));
+        Self { node, secret, regions: Regions::default(), ports: Mutex::default(), peers }
+    }
+
     fn ports(&self) -> MutexGuard<'_, HashMap<u32, Arc<Mailbox>>> {
         // A panic under this lock leaves the map intact.
         self.ports.lock().unwrap_or_else(PoisonError::into_inner)
@@ -137,12 +143,9 @@ impl TcpFabric {
         }
         let listener = TcpListener::bind(config.listen)?;
         let address = listener.local_addr()?;
-        let peers = Mutex::new(BTreeMap::from([(config.node, address)]));
-        let (node, secret, regions, ports) =
-            (config.node, config.secret, Regions::default(), Mutex::default());
-        let state = Arc::new(NodeState { node, secret, regions, ports, peers });
+        let state = Arc::new(NodeState::new(config.node, config.secret, address));
         let (adapter, bell) = Adapter::new(Arc::clone(&state), listener)?;
-        let name = format!("fabric-tcp-{}", node.0);
+        let name = format!("fabric-tcp-{}", config.node.0);
         let thread = Some(thread::Builder::new().name(name).spawn(move || adapter.run())?);
         Ok(Self(Arc::new(Attachment { state, address, bell, thread })))
     }
