@@ -90,7 +90,8 @@ pub(crate) fn checked(sql: &str, tokens: Vec<TokenWithSpan>) -> SqlResult<Lexed>
 }
 
 /// Removes the signs at the end of a comparison, and returns them as tokens. Other operators with
-/// signs remain as they are, and so does one in which a comment begins: they are refused by name.
+/// signs remain as they are, and so does one in which a comment of one line begins: they are
+/// refused by name.
 ///
 /// Source: PostgreSQL's `scan.l`, the rule of `operator`.
 pub(crate) fn split_signs(t: &mut TokenWithSpan) -> Vec<TokenWithSpan> {

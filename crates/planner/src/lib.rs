@@ -21,6 +21,7 @@ mod create;
 mod cursor;
 mod cursors;
 mod ddl;
+mod dialect;
 mod dml;
 mod error;
 mod explain;

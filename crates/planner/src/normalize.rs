@@ -124,6 +124,8 @@ impl Scan<'_> {
                 }
                 b'\'' => self.string(out)?,
                 b'"' => self.quoted(out)?,
+                // One operator, such as `%-`.
+                b'+' | b'-' if out.key.ends_with(TAKES_SIGNS) => return None,
                 b'-' if self.last == Last::Operator && self.signs_number() => {
                     self.at += 1;
                     self.number(out, true)?;
@@ -298,6 +300,9 @@ impl Scan<'_> {
         Some(())
     }
 }
+
+/// The characters that make a sign directly after them a part of the operator.
+const TAKES_SIGNS: &[char] = &['~', '!', '@', '#', '%', '^', '&', '|', '`', '?'];
 
 /// Words after which a minus is a sign and a string a value.
 const EXPRESSION_FOLLOWS: &[&str] = &[

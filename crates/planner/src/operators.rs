@@ -52,10 +52,15 @@ impl Binder<'_> {
                 let negated = matches!(op, O::PGNotLikeMatch);
                 return self.like(l, r, None, LikeForm { negated, insensitive: false });
             }
-            O::Custom(op) if op == "==" => {
+            // PostgreSQL does not have these, either.
+            O::Custom(op) if op == "==" || op.ends_with(['+', '-']) => {
                 let right = self.bind(r)?;
                 let error = crate::ops::no_operator(op, left.ty, right.ty);
-                return self.of_operator(Err(error), &[(false, l)], |t| *t == Token::DoubleEq);
+                return self.of_operator(Err(error), &[(false, l)], |t| match t {
+                    Token::DoubleEq => op == "==",
+                    Token::CustomBinaryOperator(token) => token == op,
+                    _ => false,
+                });
             }
             other => return Err(SqlError::unsupported(format!("operator {other}"))),
         };

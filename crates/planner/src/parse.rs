@@ -3,6 +3,7 @@
 
 use crate::cursor::Cursor;
 use crate::cursors;
+use crate::dialect;
 use crate::error::{from_parser, place, position, syntax_at, too_deep};
 use crate::lexical::{self, Lexed};
 use crate::locking;
@@ -15,7 +16,7 @@ use clearway_types::{SqlError, SqlResult, SqlState};
 use sqlparser::ast;
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
-use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
+use sqlparser::tokenizer::{Location, Token, TokenWithSpan};
 use std::sync::Arc;
 
 /// Maximum nesting depth of expressions.
@@ -165,8 +166,7 @@ pub fn parse(sql: &str) -> SqlResult<Vec<ParsedStatement>> {
 }
 
 fn tokenize(sql: &str) -> SqlResult<Lexed> {
-    let dialect = PostgreSqlDialect {};
-    let tokens = Tokenizer::new(&dialect, sql).tokenize_with_location().map_err(|e| {
+    let tokens = dialect::tokenize(sql).map_err(|e| {
         if has_unknown_escape(sql, e.location) {
             return place(SqlError::unsupported("this escape in a string"), sql, e.location);
         }

@@ -5,12 +5,12 @@
 //! computed.
 
 use crate::bind::{Binder, Typed};
+use crate::dialect::tokenize;
 use crate::error::{place, position};
 use crate::lexical::split_signs;
 use clearway_types::{SqlError, SqlResult, SqlState, SqlType};
 use sqlparser::ast::{self, Spanned};
-use sqlparser::dialect::PostgreSqlDialect;
-use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
+use sqlparser::tokenizer::{Location, Token, TokenWithSpan};
 
 /// Returns true if the error concerns a value: class 22, data exceptions.
 pub(crate) fn of_value(e: &SqlError) -> bool {
@@ -193,9 +193,7 @@ impl Binder<'_> {
 
     /// Returns the text's tokens. Used for errors only.
     fn tokens(&self) -> Vec<TokenWithSpan> {
-        let dialect = PostgreSqlDialect {};
-        let tokens =
-            Tokenizer::new(&dialect, self.sql).tokenize_with_location().unwrap_or_default();
+        let tokens = tokenize(self.sql).unwrap_or_default();
         let mut out = Vec::with_capacity(tokens.len());
         for mut t in tokens.into_iter().filter(|t| !matches!(t.token, Token::Whitespace(_))) {
             let signs = split_signs(&mut t);

@@ -163,4 +163,7 @@ select current_setting('nosuch');
 select current_setting('nosuch', true);
 set server_version = 1;
 select true>-1;
+select 5%-2;
+select 5 % -2, 5 %/* c */-2, '5%'-2;
+select 'a'||-1;
 select 1 = 1, 2>-true;
