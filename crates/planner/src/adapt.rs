@@ -2,7 +2,8 @@
 //!
 //! `TRIM (LEADING a, b)` and `TRIM (FROM a)` become calls of `ltrim` and its siblings: sqlparser
 //! forgets LEADING before a comma, and requires characters before FROM. `top`, `directory` and
-//! `local` are quoted where sqlparser takes them for keywords: PostgreSQL does not reserve them.
+//! `local` are quoted where sqlparser takes them for keywords: PostgreSQL does not reserve them. So
+//! are words that PostgreSQL allows as an alias without AS.
 
 use crate::position::is_word;
 use sqlparser::keywords::Keyword;
@@ -11,10 +12,31 @@ use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 /// Maximum depth of parentheses inside those of TRIM. The parser's limit is not higher.
 const MAX_DEPTH: usize = 128;
 
+/// Words that sqlparser does not take for an alias without AS, and that begin no clause of
+/// PostgreSQL's which could follow a value.
+const ALIASES: &[&str] =
+    &["top", "view", "lateral", "distribute", "sort", "cluster", "exclude", "minus"];
+
+/// What may follow the alias of a select list's item.
+const AFTER_ALIAS: &[&str] = &[
+    "from",
+    "where",
+    "group",
+    "having",
+    "order",
+    "limit",
+    "offset",
+    "fetch",
+    "for",
+    "union",
+    "intersect",
+    "except",
+];
+
 /// Returns the tokens with the same meaning for sqlparser.
 pub(crate) fn adapted(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
-    const WORDS: &[&str] = &["trim", "top", "directory", "local"];
-    if !tokens.iter().any(|t| is_word(&t.token, WORDS)) {
+    const WORDS: &[&str] = &["trim", "directory", "local"];
+    if !tokens.iter().any(|t| is_word(&t.token, WORDS) || is_word(&t.token, ALIASES)) {
         return tokens;
     }
     let (mut out, mut at) = (Vec::with_capacity(tokens.len()), 0);
@@ -50,6 +72,9 @@ fn name<'t>(before: &[TokenWithSpan], tokens: &'t [TokenWithSpan]) -> Option<&'t
         [] => return None,
     };
     let next = tokens.get(1).map(|t| &t.token);
+    if is_alias(&last.token, &tokens[0].token, next) {
+        return Some(&word.value);
+    }
     let selected = is_word(&last.token, &["select"])
         || is_word(&last.token, &["distinct", "all"])
             && earlier.is_some_and(|t| is_word(&t.token, &["select"]));
@@ -61,6 +86,25 @@ fn name<'t>(before: &[TokenWithSpan], tokens: &'t [TokenWithSpan]) -> Option<&'t
         other => is_word(other, &["directory", "local"]) && is_word(&last.token, &["into"]),
     };
     is_name.then_some(word.value.as_str())
+}
+
+/// Returns true if the word is the alias of the value before it. To quote a word that names
+/// something else here has no effect, except after words of statements: DROP VIEW.
+fn is_alias(last: &Token, word: &Token, next: Option<&Token>) -> bool {
+    let ends_value = match last {
+        Token::Word(_) => !is_word(last, &["create", "drop", "alter"]),
+        Token::Number(..)
+        | Token::Placeholder(_)
+        | Token::SingleQuotedString(_)
+        | Token::EscapedStringLiteral(_)
+        | Token::RParen => true,
+        _ => false,
+    };
+    let ends_item = match next {
+        None | Some(Token::Comma | Token::RParen | Token::SemiColon) => true,
+        Some(token) => is_word(token, AFTER_ALIAS),
+    };
+    ends_value && ends_item && is_word(word, ALIASES)
 }
 
 /// Returns the function that a TRIM with a plain list calls, and the number of tokens before the

@@ -180,3 +180,8 @@ select top.top from directory top where top.local = 2;
 create table local (id int);
 insert into local values (1);
 select local.id from local;
+select 1 top, 2 view, 3 lateral, 4 distribute, 5 sort, 6 cluster, 7 exclude, 8 minus;
+select top view from directory where top = 1;
+select (top) Sort from directory order by sort limit 1;
+select count(*) minus from directory;
+select 1 output, 2 format, 3 settings, 4 local, 5 directory;
