@@ -305,7 +305,7 @@ impl Scan<'_> {
 const TAKES_SIGNS: &[char] = &['~', '!', '@', '#', '%', '^', '&', '|', '`', '?'];
 
 /// Words after which a minus is a sign and a string a value.
-const EXPRESSION_FOLLOWS: &[&str] = &[
+pub(crate) const EXPRESSION_FOLLOWS: &[&str] = &[
     "and",
     "where",
     "values",

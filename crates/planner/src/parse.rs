@@ -7,6 +7,7 @@ use crate::dialect;
 use crate::error::{from_parser, place, position, syntax_at, too_deep};
 use crate::lexical::{self, Lexed};
 use crate::locking;
+use crate::normalize::EXPRESSION_FOLLOWS;
 use crate::position::is_word;
 use crate::relation::RelationName;
 use crate::utility;
@@ -341,12 +342,36 @@ fn refuse(c: &Cursor<'_>) -> SqlResult<()> {
     }
 }
 
+/// Returns true if these tokens are the end of a value and NOT NULL. sqlparser takes that for IS
+/// NOT NULL, as in SQLite; PostgreSQL has only NOTNULL.
+fn is_postfix_not_null(tokens: &[TokenWithSpan]) -> bool {
+    let [value, not, null, ..] = tokens else { return false };
+    if !is_word(&not.token, &["not"]) || !is_word(&null.token, &["null"]) {
+        return false;
+    }
+    match &value.token {
+        // A quoted word is none of these.
+        Token::Word(_) => !is_word(&value.token, EXPRESSION_FOLLOWS),
+        token => matches!(
+            token,
+            Token::Number(..)
+                | Token::Placeholder(_)
+                | Token::SingleQuotedString(_)
+                | Token::EscapedStringLiteral(_)
+                | Token::RParen
+        ),
+    }
+}
+
 /// Returns the tokens without ONLY before a table's name, since no table has children.
 fn without_only(cursor: &Cursor<'_>, tokens: &[TokenWithSpan]) -> SqlResult<Vec<TokenWithSpan>> {
     let (mut c, mut out) = (cursor.clone(), Vec::with_capacity(tokens.len()));
     let mut before_table = false;
-    for token in tokens {
+    for (at, token) in tokens.iter().enumerate() {
         refuse(&c)?;
+        if at > 0 && is_postfix_not_null(&tokens[at - 1..]) {
+            return Err(c.error());
+        }
         let only = before_table && c.is("only");
         if only && c.rest().get(1).is_some_and(|t| t.token == Token::LParen) {
             return Err(c.unsupported("ONLY with parentheses"));

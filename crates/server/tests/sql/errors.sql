@@ -78,3 +78,8 @@ create table ig2 (a int, unique (a nulls first));
 create table ig2 (a text, unique (a text_ops));
 select 1::bigint(20);
 select * from ig order by id;
+select id from ig where id not null;
+select 'a' not null;
+select id from ig where id is not null and (id) not null;
+select not null, id notnull, id is not null, not null is null from ig where not null order by id;
+select case when not null then 1 else 2 end;
