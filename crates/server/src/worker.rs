@@ -219,15 +219,17 @@ impl Worker {
         }
     }
 
-    /// Polls without sleeping while few sessions are active. Returns the time at the end, or `None`
-    /// if there is work.
+    /// Polls without sleeping while few sessions are active and none waits for a sync. Returns the
+    /// time at the end, or `None` if there is work.
     fn spin(&mut self, events: &mut Events, now: Instant) -> Option<Instant> {
         self.count_epoch(now);
         let spin = Duration::from_micros(self.shared.config.spin_us);
+        // A sync takes longer than spinning pays for, and it needs a core for the log's flusher.
         // Relaxed: a hint. If at least as many sessions as workers are busy, spinning would take
         // the clients' cores.
         if spin.is_zero()
             || self.busy + self.busy_published == 0
+            || self.awaiting.len() > 0
             || self.shared.busy.load(Ordering::Relaxed) >= self.shared.workers()
         {
             return Some(now);
@@ -247,7 +249,8 @@ impl Worker {
             if now >= until {
                 return Some(now);
             }
-            std::hint::spin_loop();
+            // The system may have put the client on this core.
+            std::thread::yield_now();
         }
     }
 
