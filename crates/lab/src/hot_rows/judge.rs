@@ -15,6 +15,8 @@ pub const NAMES: &[&str] = &[
     AGAINST[6].name,
     AGAINST[7].name,
     AGAINST[8].name,
+    AGAINST[9].name,
+    AGAINST[10].name,
     SCALING[0].name,
     SCALING[1].name,
     SCALE,
@@ -31,7 +33,7 @@ struct Against {
     at_least: f64,
 }
 
-const AGAINST: [Against; 9] = [
+const AGAINST: [Against; 11] = [
     against(
         "FOR UPDATE, then SET v in a block, 16 clients, against PostgreSQL",
         Work::ForUpdate,
@@ -76,6 +78,9 @@ const AGAINST: [Against; 9] = [
         100,
         3.0,
     ),
+    // Nobody waits for a row: what a lone client pays for the threads that serve many.
+    against("autocommit v + 1, 1 client, against PostgreSQL", Work::Autocommit, 1, 1.0),
+    against("tpcb-like, scale 1, 1 client, against PostgreSQL", Work::TpcbLike, 1, 1.0),
 ];
 
 /// Minimum rate with many clients, relative to the rate with few.
