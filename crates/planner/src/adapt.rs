@@ -5,7 +5,7 @@
 //! `local` are quoted where sqlparser takes them for keywords: PostgreSQL does not reserve them. So
 //! are words that PostgreSQL allows as an alias without AS.
 
-use crate::position::is_word;
+use crate::position::{ends_value, is_word};
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 
@@ -91,20 +91,15 @@ fn name<'t>(before: &[TokenWithSpan], tokens: &'t [TokenWithSpan]) -> Option<&'t
 /// Returns true if the word is the alias of the value before it. To quote a word that names
 /// something else here has no effect, except after words of statements: DROP VIEW.
 fn is_alias(last: &Token, word: &Token, next: Option<&Token>) -> bool {
-    let ends_value = match last {
+    let after_value = match last {
         Token::Word(_) => !is_word(last, &["create", "drop", "alter"]),
-        Token::Number(..)
-        | Token::Placeholder(_)
-        | Token::SingleQuotedString(_)
-        | Token::EscapedStringLiteral(_)
-        | Token::RParen => true,
-        _ => false,
+        _ => ends_value(last),
     };
     let ends_item = match next {
         None | Some(Token::Comma | Token::RParen | Token::SemiColon) => true,
         Some(token) => is_word(token, AFTER_ALIAS),
     };
-    ends_value && ends_item && is_word(word, ALIASES)
+    after_value && ends_item && is_word(word, ALIASES)
 }
 
 /// Returns the function that a TRIM with a plain list calls, and the number of tokens before the

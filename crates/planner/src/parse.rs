@@ -8,7 +8,7 @@ use crate::error::{from_parser, place, position, syntax_at, too_deep};
 use crate::lexical::{self, Lexed};
 use crate::locking;
 use crate::normalize::EXPRESSION_FOLLOWS;
-use crate::position::is_word;
+use crate::position::{ends_value, is_word};
 use crate::relation::RelationName;
 use crate::utility;
 use clearway_ir::Statement;
@@ -352,14 +352,7 @@ fn is_postfix_not_null(tokens: &[TokenWithSpan]) -> bool {
     match &value.token {
         // A quoted word is none of these.
         Token::Word(_) => !is_word(&value.token, EXPRESSION_FOLLOWS),
-        token => matches!(
-            token,
-            Token::Number(..)
-                | Token::Placeholder(_)
-                | Token::SingleQuotedString(_)
-                | Token::EscapedStringLiteral(_)
-                | Token::RParen
-        ),
+        token => ends_value(token),
     }
 }
 

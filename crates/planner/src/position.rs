@@ -228,6 +228,18 @@ fn end(e: &ast::Expr) -> Location {
     }
 }
 
+/// Returns true if the token ends a value and is not a word.
+pub(crate) fn ends_value(token: &Token) -> bool {
+    matches!(
+        token,
+        Token::Number(..)
+            | Token::Placeholder(_)
+            | Token::SingleQuotedString(_)
+            | Token::EscapedStringLiteral(_)
+            | Token::RParen
+    )
+}
+
 /// Returns true if the token is one of these words.
 pub(crate) fn is_word(token: &Token, words: &[&str]) -> bool {
     let Token::Word(w) = token else { return false };
