@@ -31,6 +31,10 @@ pub const HIGH_WATER: usize = 256 << 10;
 pub const MAX_MESSAGE: usize = 256 << 20;
 /// The usual size of a receive buffer, in bytes.
 const INPUT: usize = 16 << 10;
+/// A session whose turn ends keeps at most this many bytes outside of its worker's receive buffer.
+const SET_ASIDE: usize = INPUT / 4;
+/// A session keeps a buffer of this size, in bytes, while it needs none.
+const SMALL: usize = 256;
 
 /// Received bytes: `buf[start..end]`. All of `buf` is initialised, so a read needs no clearing.
 #[derive(Default)]
@@ -70,8 +74,37 @@ impl Input {
             self.buf.resize(wanted, 0);
         }
     }
+    /// Takes the bytes that a session has set aside. If they are many, it takes the session's
+    /// buffer, too, and frees its own.
+    pub fn take_back(&mut self, aside: &mut Self) {
+        let n = aside.bytes().len();
+        if n > SET_ASIDE {
+            *self = std::mem::take(aside);
+        } else if n > 0 {
+            self.reserve(n);
+            self.buf[..n].copy_from_slice(aside.bytes());
+            (self.start, self.end) = (0, n);
+            aside.consume(n);
+            if aside.buf.len() > SMALL {
+                *aside = Self::default();
+            }
+        }
+    }
+    /// Leaves the unconsumed bytes to a session whose turn ends. If they are few, they are copied:
+    /// this buffer, which is in the core's cache, serves the next session.
+    pub fn set_aside(&mut self, aside: &mut Self) {
+        if self.end - self.start > SET_ASIDE {
+            *aside = std::mem::take(self);
+        } else if !self.is_empty() {
+            aside.buf.clear();
+            aside.buf.extend_from_slice(&self.buf[self.start..self.end]);
+            (aside.start, aside.end) = (0, aside.buf.len());
+            (self.start, self.end) = (0, 0);
+        }
+        self.shrink();
+    }
     /// Frees the buffer if it is empty and larger than usual.
-    pub fn shrink(&mut self) {
+    fn shrink(&mut self) {
         if self.is_empty() && self.buf.len() > INPUT * 4 {
             *self = Self::default();
         }
@@ -377,11 +410,42 @@ mod tests {
         input.consume(49_999);
         assert_eq!(input.bytes(), [7]);
         input.consume(1);
-        input.shrink();
         assert!(input.is_empty());
         assert_eq!(io.read(&mut input, 5).unwrap(), ReadOutcome::Nothing);
         drop(peer);
         io.readable = true;
         assert_eq!(io.read(&mut input, 5).unwrap(), ReadOutcome::Closed);
+    }
+
+    #[test]
+    fn few_bytes_are_set_aside_without_the_buffer() {
+        let (mut io, mut peer) = pair();
+        let (mut input, mut aside) = (Input::default(), Input::default());
+        for n in [5, SMALL + 1, SET_ASIDE] {
+            let sent: Vec<u8> = (0..=n).map(|i| i as u8).collect();
+            std::io::Write::write_all(&mut peer, &sent).unwrap();
+            io.readable = true;
+            assert_eq!(io.read(&mut input, 5).unwrap(), ReadOutcome::Some);
+            let buffer = input.buf.as_ptr();
+            input.consume(1);
+            input.set_aside(&mut aside);
+            assert!(input.is_empty() && aside.buf.len() == n && aside.bytes() == &sent[1..]);
+            input.take_back(&mut aside);
+            assert!(aside.is_empty() && aside.buf.len() <= SMALL && input.bytes() == &sent[1..]);
+            assert_eq!(input.buf.as_ptr(), buffer);
+            input.consume(n);
+        }
+    }
+
+    #[test]
+    fn many_bytes_are_set_aside_with_the_buffer() {
+        let sent = vec![7; SET_ASIDE + 1];
+        let mut input = Input { start: 0, end: sent.len(), buf: sent.clone() };
+        let (mut aside, buffer) = (Input::default(), input.buf.as_ptr());
+        input.set_aside(&mut aside);
+        assert!(input.is_empty() && aside.buf.as_ptr() == buffer);
+        let mut other = Input::default();
+        other.take_back(&mut aside);
+        assert!(aside.is_empty() && other.bytes() == sent && other.buf.as_ptr() == buffer);
     }
 }

@@ -64,7 +64,8 @@ pub struct Worker {
     awaiting: Awaiting,
     durable: Lsn,
     group: GroupCommit,
-    spare: Input,
+    /// Received bytes of the session that has its turn; otherwise empty.
+    input: Input,
     notes: Vec<Note>,
     events: Vec<Event>,
     /// Roll calls to answer, each from this slot on.
@@ -108,7 +109,7 @@ impl Worker {
             awaiting: Awaiting::default(),
             durable: engine.durable(),
             group: GroupCommit::default(),
-            spare: Input::default(),
+            input: Input::default(),
             notes: Vec::new(),
             events: Vec::new(),
             rolls: Vec::new(),
@@ -333,7 +334,7 @@ impl Worker {
             durable: self.durable,
             clock: TurnClock::default(),
         };
-        Some(f(session, &mut cx, &mut self.spare))
+        Some(f(session, &mut cx, &mut self.input))
     }
 
     fn drive(&mut self, slot: u32) {

@@ -341,12 +341,11 @@ impl Session {
         self.io.waits_for()
     }
 
-    /// Proceeds as far as possible and sends what may be sent. `spare` is the worker's input
-    /// buffer, lent to the session while it has none of its own.
-    pub fn drive(&mut self, cx: &mut Context<'_>, spare: &mut Input) -> Turn {
-        let own = if self.input.is_empty() { &mut *spare } else { &mut self.input };
-        let mut input = std::mem::take(own);
-        let mut turn = self.advance(cx, &mut input);
+    /// Proceeds as far as possible and sends what may be sent. `input` is the worker's receive
+    /// buffer, lent to the session for its turn.
+    pub fn drive(&mut self, cx: &mut Context<'_>, input: &mut Input) -> Turn {
+        input.take_back(&mut self.input);
+        let mut turn = self.advance(cx, input);
         if self.flush(cx).is_err() {
             turn = Turn::Over;
         }
@@ -359,12 +358,7 @@ impl Session {
             Phase::Closing if !self.io.writable => turn = Turn::Over,
             _ => {}
         }
-        if input.is_empty() {
-            *spare = input;
-            spare.shrink();
-        } else {
-            self.input = input;
-        }
+        input.set_aside(&mut self.input);
         let (received, sent) = self.io.take_traffic();
         cx.counters().traffic(received, sent);
         turn
