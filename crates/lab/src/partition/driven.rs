@@ -1,4 +1,4 @@
-//! Way (ii): the simulated cluster with the source's costs.
+//! Way (ii): the simulated cluster with the recalled costs of the source.
 
 use crate::bp::grid::{Grid, Measure};
 use crate::experiment::Task;
@@ -9,6 +9,8 @@ use clearway_harness::Res;
 
 /// Name of this way in tables and charts.
 pub const DRIVER: &str = "driver (ii)";
+/// Its costs in titles: the source's model is recalled, and our copy has no cost of a coordinator.
+pub const COSTS: &str = "the recalled costs of the source, coordinator fitted";
 /// Transactions of a run whose numbers are published, and of a quick one.
 pub const TRANSACTIONS: [u64; 2] = [20_000, 400];
 

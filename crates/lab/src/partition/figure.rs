@@ -1,6 +1,6 @@
 //! Figures 4 to 7: throughput over the share of transactions at both partitions.
 
-use super::driven::{DRIVER, RATE, Rates, Variant, point, schemes};
+use super::driven::{COSTS, DRIVER, RATE, Rates, Variant, point, schemes};
 use super::judge::{self, PublishedPoint};
 use super::model::Model;
 use super::{configuration, seeds};
@@ -47,7 +47,7 @@ pub fn run(task: &Task, figure: &Figure) -> Res<Findings> {
     });
     let seeds = seeds(task);
     let mut progress = Progress::new(figure.name, cases.len());
-    let title = format!("{}, {DRIVER}, the source's costs", figure.title);
+    let title = format!("{}, {DRIVER}, {COSTS}", figure.title);
     let mut grid = Grid { title, x: "% at both", cells: Vec::new() };
     for (variant, scheme, percent) in cases {
         progress.step(&format!("{} {percent}", variant.of(scheme)));

@@ -6,6 +6,7 @@ use crate::experiment::Part;
 use crate::table::{Cell, Column, Table};
 
 /// Something that the source reports.
+#[derive(Clone, Copy)]
 pub struct PublishedPoint {
     /// What it is. Also the name of its bar.
     pub what: &'static str,

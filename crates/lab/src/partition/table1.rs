@@ -1,6 +1,6 @@
 //! Table 1: the best scheme by aborts, conflicts and rounds.
 
-use super::driven::{DRIVER, RATE, Rates, Variant, point, schemes};
+use super::driven::{COSTS, DRIVER, RATE, Rates, Variant, point, schemes};
 use super::{configuration, seeds};
 use crate::bp::grid::Grid;
 use crate::experiment::Task;
@@ -57,7 +57,7 @@ pub fn run(task: &Task) -> Res<Findings> {
     });
     let seeds = seeds(task);
     let mut progress = Progress::new(NAME, cases.len());
-    let title = format!("Situations of table 1, {DRIVER}, the source's costs");
+    let title = format!("Situations of table 1, {DRIVER}, {COSTS}");
     let mut grid = Grid { title, x: "% at both", cells: Vec::new() };
     for (situation, scheme, percent) in cases {
         progress.step(&format!("{} {percent}", situation.load.of(scheme)));
