@@ -1,6 +1,6 @@
 //! Throughput and abort rate against theta.
 
-use super::measures::Shown;
+use super::measures::{Shown, is_changing};
 use super::sensitivity::{self, Compared, Ratio};
 use super::systems::{
     Load, M, M_S, NO_WAIT, QUICK_THETAS, System, TCP, THETAS, TWO_SIDED, WAIT_DIE,
@@ -125,7 +125,13 @@ fn rate(grid: &Grid<YcsbOutcome>, system: System, theta: f64) -> Option<f64> {
 }
 
 fn over_tcp(grid: &Grid<YcsbOutcome>, system: System) -> Option<String> {
-    Some(shown(rate(grid, system, judge::THETA)? / rate(grid, TCP, judge::THETA)?, 2))
+    let ratio = shown(rate(grid, system, judge::THETA)? / rate(grid, TCP, judge::THETA)?, 2);
+    let of_ratio = |cell: &&Cell<YcsbOutcome>| {
+        cell.x == judge::THETA && [system.name, TCP.name].contains(&cell.system.as_str())
+    };
+    let mut runs = grid.cells.iter().filter(of_ratio).flat_map(|cell| &cell.figures);
+    let mark = if runs.any(is_changing) { " (not stationary)" } else { "" };
+    Some(ratio + mark)
 }
 
 fn m_over_tcp(grid: &Grid<YcsbOutcome>) -> Option<String> {
@@ -169,12 +175,15 @@ pub fn run(task: &Task, figure: &Figure) -> Res<Findings> {
         grid.cells.push(Cell { system: system.name.into(), x: theta, figures });
     }
     let mut tables = vec![rates(&grid), grid.table(&YcsbOutcome::ABORTS), published(figure, &grid)];
+    let mut fewer = Vec::new();
     if let (Some(bar), Part::Whole) = (figure.bar, &task.part) {
         if !task.options.quick {
             tables.push(windows(&grid, bar));
         }
         if let Some(compared) = compared_with_tcp(figure, &grid, bar) {
-            tables.extend(sensitivity::run(task, compared, &mut progress)?);
+            let varied = sensitivity::run(task, compared, &mut progress)?;
+            tables.extend([varied.costs, varied.in_flight]);
+            fewer = varied.ratios;
         }
     }
     let bars: Vec<Bar> =
@@ -188,7 +197,7 @@ pub fn run(task: &Task, figure: &Figure) -> Res<Findings> {
             .collect(),
         tables,
         found: found(figure, &grid),
-        agreement: agreement(figure, &grid),
+        agreement: agreement(figure, &grid, &fewer),
         bars,
     })
 }
@@ -210,11 +219,6 @@ fn drawn(grid: &Grid<YcsbOutcome>, measure: &Measure<YcsbOutcome>) -> Samples {
     let any = grid.cells.iter().any(|cell| cell.figures.iter().any(is_changing));
     let note = if any { " (some points are not stationary: see the table)" } else { "" };
     Samples { x: Axis::linear("theta", ""), title: samples.title + note, ..samples }
-}
-
-/// Returns true if the rate still changed when the run's last window ended.
-fn is_changing(run: &YcsbOutcome) -> bool {
-    run.windows[WINDOWS - 1] > 0.0 && !run.is_stationary
 }
 
 /// Tabulates the rates, and marks those that still changed at the end.
@@ -254,26 +258,29 @@ fn published(figure: &Figure, grid: &Grid<YcsbOutcome>) -> Table {
     }
 }
 
-/// Tabulates the rates of the bar's systems in each window of a run, and their ratio. A system that
-/// is stationary earlier keeps its last rate.
+/// Tabulates the rates of the bar's systems in each window of a run, and the ratio of their last
+/// rates: a run that is stationary has ended, and has no rate in later windows.
 fn windows(grid: &Grid<YcsbOutcome>, bar: &OverTcp) -> Table {
     let rates = |system: System| -> Option<Vec<Vec<f64>>> {
         let name = system.name;
         let cell = grid.cells.iter().find(|cell| cell.system == name && cell.x == judge::THETA)?;
         let of_window = |window: usize| {
             let of_run = |run: &YcsbOutcome| {
-                let until = run.windows[..=window].iter().rev();
-                until.copied().find(|rate| *rate > 0.0).unwrap_or(f64::NAN) / 1e3
+                let end = run.windows.iter().rposition(|rate| *rate > 0.0);
+                end.filter(|end| *end >= window).map(|_| run.windows[window] / 1e3)
             };
-            cell.figures.iter().map(of_run).collect()
+            cell.figures.iter().filter_map(of_run).collect()
         };
         Some((0..WINDOWS).map(of_window).collect())
+    };
+    // The last window of the longest run, at the latest this one.
+    let last = |rates: &[Vec<f64>], window: usize| {
+        rates[..=window].iter().rev().find_map(|rates| median(rates))
     };
     let row = |name: &str, cells: Vec<table::Cell>| {
         std::iter::once(table::Cell::text(name)).chain(cells).collect::<Vec<_>>()
     };
     let systems = [bar.system, TCP].map(|system| Some((system.name, rates(system)?)));
-    let ratio = |ours: &[f64], tcp: &[f64]| Some(median(ours)? / median(tcp)?);
     let mut rows: Vec<Vec<table::Cell>> = systems
         .iter()
         .flatten()
@@ -282,8 +289,10 @@ fn windows(grid: &Grid<YcsbOutcome>, bar: &OverTcp) -> Table {
         })
         .collect();
     if let [Some((_, ours)), Some((_, tcp))] = &systems {
-        let ratios = ours.iter().zip(tcp).map(|(a, b)| table::Cell::number(ratio(a, b), 2));
-        rows.push(row("ratio", ratios.collect()));
+        let ratio = |window| Some(last(ours, window)? / last(tcp, window)?);
+        let any = |window: &usize| [ours, tcp].iter().any(|rates| !rates[*window].is_empty());
+        let ratio = |window| table::Cell::number(ratio(window).filter(|_| any(&window)), 2);
+        rows.push(row("ratio of the last rates", (0..WINDOWS).map(ratio).collect()));
     }
     let mut columns = vec![Column::ours("window", "ms")];
     columns.extend((0..WINDOWS).map(|window| {
@@ -321,18 +330,44 @@ fn found(figure: &Figure, grid: &Grid<YcsbOutcome>) -> Vec<String> {
     past.into_iter().chain(falling).collect()
 }
 
-fn agreement(figure: &Figure, grid: &Grid<YcsbOutcome>) -> Vec<String> {
+/// Compares with the source. `fewer` has the bar's ratio with fewer transactions in flight by TCP.
+fn agreement(figure: &Figure, grid: &Grid<YcsbOutcome>, fewer: &[(usize, f64)]) -> Vec<String> {
     let point = |point: &Published| {
         Some(format!("{}: {} ({})", point.what, (point.ours)(grid)?, point.source))
     };
     let points: Vec<String> = figure.published.iter().filter_map(point).collect();
-    vec![
-        format!("Simulated values, with the source's in parentheses: {}.", points.join("; ")),
+    let mut all =
+        vec![format!("Simulated values, with the source's in parentheses: {}.", points.join("; "))];
+    all.extend(figure.bar.and_then(|bar| undecided(bar, grid, fewer)));
+    all.push(
         "One cost is calibrated, at theta 0. The source gives a share of transactions that write; \
          here it is a share of rows. The source does not state its number of rows: ours was chosen \
          after a first run had too many aborts, so abort rates are fitted. Transactions in flight and back-off are RCBench's."
             .into(),
-    ]
+    );
+    all
+}
+
+/// Says why the bar's ratio counts neither as kept nor as missed.
+fn undecided(bar: &OverTcp, grid: &Grid<YcsbOutcome>, fewer: &[(usize, f64)]) -> Option<String> {
+    let changing = bar.changing(grid);
+    let ratio =
+        |(in_flight, ratio): &(usize, f64)| format!("{} with {in_flight}", shown(*ratio, 2));
+    let fewer: Vec<String> = fewer.iter().map(ratio).collect();
+    let fewer = match fewer.is_empty() {
+        true => String::new(),
+        false => format!(
+            " With fewer transactions in flight per worker by TCP it is {}.",
+            fewer.join(", ")
+        ),
+    };
+    (!changing.is_empty()).then(|| {
+        format!(
+            "The ratio to TCP is not counted as kept: when the run ended, the rate of {} was not \
+             stationary, so the ratio is one point of a curve.{fewer}",
+            changing.join(" and ")
+        )
+    })
 }
 
 #[cfg(test)]
@@ -351,5 +386,44 @@ mod tests {
                 .rows;
         let shown = rows.iter().map(|row| row[1].to_string()).collect::<Vec<_>>();
         assert_eq!(shown, ["3.0 ±1.0", "1.0 ±0.0", "3.00"]);
+    }
+
+    #[test]
+    fn windows_after_the_end_of_a_run_have_no_rate() {
+        let cell = |system: System, simulated: usize| {
+            let windows = std::array::from_fn(|at| if at < simulated { 1e3 } else { 0.0 });
+            let run = YcsbOutcome { windows, ..YcsbOutcome::default() };
+            Cell { system: system.name.into(), x: judge::THETA, figures: vec![run] }
+        };
+        let cells = vec![cell(M, 2), cell(TCP, 3)];
+        let grid = Grid { title: String::new(), x: "theta", cells };
+        let rows = windows(&grid, &judge::WAIT_DIE_OVER_TCP).rows;
+        let shown =
+            |row: usize| rows[row][2..5].iter().map(table::Cell::to_string).collect::<Vec<_>>();
+        assert_eq!(shown(0), ["1.0", "-", "-"]);
+        assert_eq!(shown(1), ["1.0", "1.0", "-"]);
+        assert_eq!(shown(2), ["1.00", "1.00", "-"]);
+    }
+
+    #[test]
+    fn a_ratio_that_still_changes_is_not_counted() {
+        let cell = |system: System, rate: f64, is_stationary| {
+            let run = YcsbOutcome {
+                rate,
+                windows: [rate; WINDOWS],
+                is_stationary,
+                ..YcsbOutcome::default()
+            };
+            Cell { system: system.name.into(), x: judge::THETA, figures: vec![run] }
+        };
+        let text = |is_stationary| {
+            let cells = vec![cell(M_S, 50.0, true), cell(TCP, 10.0, is_stationary)];
+            let grid = Grid { title: String::new(), x: "theta", cells };
+            agreement(&FIG3, &grid, &[(16, 4.25)]).join("\n")
+        };
+        let changing = text(false);
+        assert!(changing.contains("theta 0.85: 5.00 (not stationary) (5.3)"), "{changing}");
+        assert!(changing.contains("not counted as kept") && changing.contains("4.25 with 16"));
+        assert!(!text(true).contains("stationary"));
     }
 }

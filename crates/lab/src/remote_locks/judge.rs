@@ -1,8 +1,10 @@
 //! The bars of row locks over one-sided memory.
 
+use super::measures::is_changing;
 use super::systems::{M, M_S, System, TCP};
 use crate::bars::{Bar, Bound, Reading};
 use crate::bp::grid::Grid;
+use crate::number::shown;
 use clearway_remote::Protocol;
 use clearway_remote::ycsb::YcsbOutcome;
 
@@ -46,16 +48,35 @@ pub fn adaptive(protocol: Protocol) -> &'static str {
 }
 
 impl OverTcp {
-    /// Judges the bar if its cases were run.
+    /// Returns the systems whose rates at [`THETA`] still changed when their runs ended.
+    pub fn changing(&self, grid: &Grid<YcsbOutcome>) -> Vec<&'static str> {
+        let changes = |system: &System| {
+            let mut cells = grid.cells.iter();
+            let cell = cells.find(|cell| cell.system == system.name && cell.x == THETA);
+            cell.is_some_and(|cell| cell.figures.iter().any(is_changing))
+        };
+        [self.system, TCP].into_iter().filter(changes).map(|system| system.name).collect()
+    }
+
+    /// Judges the bar if its cases were run. A rate that still changed at the end is one point of a
+    /// curve, so its ratio decides nothing.
     pub fn judge(&self, grid: &Grid<YcsbOutcome>, rate: fn(&YcsbOutcome) -> f64) -> Option<Bar> {
         let reading = |system: System| {
             Some(Reading::new(system.name, grid.at(system.name, THETA, rate)?, "thousand/s", 1))
         };
-        Some(Bar::ratio(
+        let (ours, tcp) = (reading(self.system)?, reading(TCP)?);
+        let changing = self.changing(grid);
+        if changing.is_empty() {
+            return Some(Bar::ratio(self.name, Bound::AtLeast(self.at_least), ours, tcp));
+        }
+        let ratio = shown(ours.value / tcp.value, 2);
+        Some(Bar::not_here(
             self.name,
-            Bound::AtLeast(self.at_least),
-            reading(self.system)?,
-            reading(TCP)?,
+            format!(
+                "not stationary when the run ended: {}; the ratio was then {ratio} x, for a bar of at least {} x",
+                changing.join(" and "),
+                shown(self.at_least, 2)
+            ),
         ))
     }
 }
@@ -70,6 +91,7 @@ mod tests {
     use super::*;
     use crate::bars::Verdict;
     use crate::bp::grid::Cell;
+    use clearway_remote::ycsb::WINDOWS;
 
     #[test]
     fn ratios_to_tcp_are_judged_at_their_theta() {
@@ -88,5 +110,27 @@ mod tests {
         };
         assert_eq!((verdict(53.0), verdict(52.9)), (Some(Verdict::Ok), Some(Verdict::Short)));
         assert!(WAIT_DIE_OVER_TCP.judge(&grid(53.0), |run| run.rate).is_none(), "M was not run");
+    }
+
+    #[test]
+    fn a_rate_that_still_changes_decides_nothing() {
+        let cell = |system: System, rate: f64, is_stationary| {
+            let run = YcsbOutcome {
+                rate,
+                windows: [rate; WINDOWS],
+                is_stationary,
+                ..YcsbOutcome::default()
+            };
+            Cell { system: system.name.into(), x: THETA, figures: vec![run] }
+        };
+        let bar = |is_stationary| {
+            let cells = vec![cell(M_S, 118.0, true), cell(TCP, 10.0, is_stationary)];
+            let grid = Grid { title: String::new(), x: "theta", cells };
+            NO_WAIT_OVER_TCP.judge(&grid, |run| run.rate).unwrap()
+        };
+        assert_eq!(bar(true).verdict(false), Verdict::Ok);
+        let bar = bar(false);
+        assert_eq!(bar.verdict(false), Verdict::NotHere);
+        assert!(bar.explained().contains("ended: TCP; the ratio was then 11.80 x"), "{bar:?}");
     }
 }

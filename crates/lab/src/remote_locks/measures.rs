@@ -3,7 +3,7 @@
 use crate::bp::grid::Measure;
 use crate::place::Placed;
 use crate::result::Axis;
-use clearway_remote::ycsb::YcsbOutcome;
+use clearway_remote::ycsb::{WINDOWS, YcsbOutcome};
 
 /// A run with committed and aborted transactions.
 pub trait Shown: Sized {
@@ -35,6 +35,11 @@ const fn measure<F>(
 }
 
 impl Placed for YcsbOutcome {}
+
+/// Returns true if the rate still changed when the run's last window ended.
+pub fn is_changing(run: &YcsbOutcome) -> bool {
+    run.windows[WINDOWS - 1] > 0.0 && !run.is_stationary
+}
 
 impl Shown for YcsbOutcome {
     fn rate(&self) -> f64 {

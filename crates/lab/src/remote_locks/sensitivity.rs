@@ -25,6 +25,16 @@ pub struct Compared {
     pub estimated: Ratio,
 }
 
+/// What [`run`] found.
+pub struct Varied {
+    /// Both rates and the ratio, with each cost halved and doubled.
+    pub costs: Table,
+    /// The same with fewer transactions in flight by TCP.
+    pub in_flight: Table,
+    /// Transactions in flight per worker by TCP, and the ratio.
+    pub ratios: Vec<(usize, f64)>,
+}
+
 /// The runs of a ratio.
 pub struct Ratio {
     pub ours: YcsbOutcome,
@@ -32,19 +42,23 @@ pub struct Ratio {
 }
 
 impl Ratio {
+    fn value(&self) -> f64 {
+        self.ours.rate / self.tcp.rate
+    }
+
     /// Returns both rates, of which those that are not stationary are marked, and the ratio.
     fn cells(&self, is_quick: bool) -> [Cell; 3] {
         let rate = |run: &YcsbOutcome| {
             let mark = if run.is_stationary || is_quick { "" } else { "*" };
             Cell::text(shown(run.rate / 1e3, 1) + mark)
         };
-        [rate(&self.ours), rate(&self.tcp), Cell::number(self.ours.rate / self.tcp.rate, 2)]
+        [rate(&self.ours), rate(&self.tcp), Cell::number(self.value(), 2)]
     }
 }
 
 /// Runs both systems with each cost halved and doubled, and with fewer transactions in flight by
 /// TCP; seed 1. A cost that does not affect a system leaves its run as estimated.
-pub fn run(task: &Task, compared: Compared, progress: &mut Progress) -> Res<[Table; 2]> {
+pub fn run(task: &Task, compared: Compared, progress: &mut Progress) -> Res<Varied> {
     let Compared { protocol, writes, system, estimated: as_estimated } = compared;
     let run = |system: System, load: Load| system.run(task, protocol, load, 1);
     let estimated = Load::new(judge::THETA, writes);
@@ -86,11 +100,12 @@ pub fn run(task: &Task, compared: Compared, progress: &mut Progress) -> Res<[Tab
         judge::THETA
     );
     let costs = Table { title, columns, rows };
-    let mut rows = Vec::new();
+    let (mut rows, mut ratios) = (Vec::new(), Vec::new());
     for in_flight in IN_FLIGHT {
         progress.step(&format!("TCP, {in_flight} in flight per worker"));
         let tcp = run(TCP, Load { in_flight: Some(in_flight), ..estimated })?;
         let ratio = Ratio { ours: as_estimated.ours, tcp };
+        ratios.push((in_flight, ratio.value()));
         let number = Cell::number(in_flight as f64, 0);
         rows.push(std::iter::once(number).chain(cells(&ratio)).collect());
     }
@@ -104,5 +119,5 @@ pub fn run(task: &Task, compared: Compared, progress: &mut Progress) -> Res<[Tab
         "{ours} over TCP at theta {}, with fewer transactions in flight by TCP (*: not stationary)",
         judge::THETA
     );
-    Ok([costs, Table { title, columns: columns.to_vec(), rows }])
+    Ok(Varied { costs, in_flight: Table { title, columns: columns.to_vec(), rows }, ratios })
 }
