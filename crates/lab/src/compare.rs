@@ -307,6 +307,7 @@ impl Comparison {
                 y,
                 series: series.collect(),
                 drawn,
+                marked: None,
             }
         });
         let measured = |s: &Samples| {

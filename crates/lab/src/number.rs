@@ -38,7 +38,7 @@ pub fn deviation(values: &[f64]) -> Option<f64> {
 }
 
 /// Returns the lower and upper quartile of the finite numbers, interpolated linearly.
-pub fn quartiles(values: &[f64]) -> Option<(f64, f64)> {
+fn quartiles(values: &[f64]) -> Option<(f64, f64)> {
     let sorted = sorted(values);
     let last = sorted.len().checked_sub(1)?;
     let at = |share: f64| {
@@ -47,6 +47,15 @@ pub fn quartiles(values: &[f64]) -> Option<(f64, f64)> {
         below + (sorted[place.ceil() as usize] - below) * place.fract()
     };
     Some((at(0.25), at(0.75)))
+}
+
+/// With no more finite numbers than this, whiskers end at the lowest and the highest one.
+pub const FEW_REPETITIONS: usize = 3;
+
+/// Returns the ends of a whisker: minimum and maximum of a few finite numbers, else the quartiles.
+pub fn whiskers(values: &[f64]) -> Option<(f64, f64)> {
+    let finite = values.iter().filter(|value| value.is_finite()).count();
+    if finite <= FEW_REPETITIONS { spread(values) } else { quartiles(values) }
 }
 
 /// Returns the minimum and maximum of the finite numbers.
@@ -88,6 +97,13 @@ mod tests {
         assert_eq!(quartiles(&[4.0, 0.0, f64::NAN, 2.0]), Some((1.0, 3.0)));
         assert_eq!(quartiles(&[0.0, 1.0, 2.0, 3.0, 100.0]), Some((1.0, 3.0)));
         assert_eq!((quartiles(&[7.0]), quartiles(&[])), (Some((7.0, 7.0)), None));
+    }
+
+    #[test]
+    fn whiskers_of_few_repetitions_span_all() {
+        assert_eq!(whiskers(&[100.0, 0.0, f64::NAN, 10.0]), Some((0.0, 100.0)));
+        assert_eq!(whiskers(&[0.0, 1.0, 2.0, 3.0, 100.0]), Some((1.0, 3.0)));
+        assert_eq!(whiskers(&[]), None);
     }
 
     #[test]

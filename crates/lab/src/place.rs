@@ -89,13 +89,20 @@ pub trait Placed {
     }
 }
 
+/// End of the title of samples with the times of the cache line, after what they belong to.
+pub const LINE: &str = "cache line there and back";
+
+/// Returns true if the cores were apart in a run with this time of the line.
+pub fn is_apart(line_ns: f64, shortest_ns: f64) -> bool {
+    line_ns > APART * shortest_ns
+}
+
 /// Finds the runs of an experiment whose cores were further apart than those of others.
 pub fn mark_apart<'a, F: Placed + 'a>(results: impl Iterator<Item = &'a mut F>) {
     let mut places: Vec<&mut Place> = results.filter_map(Placed::place_mut).collect();
     let shortest = shortest_trip(places.iter().map(|place| &**place));
     for place in &mut places {
-        let is_apart = place.line_ns > APART * shortest;
-        place.cores = if is_apart { Cores::Apart } else { Cores::Near };
+        place.cores = if is_apart(place.line_ns, shortest) { Cores::Apart } else { Cores::Near };
     }
 }
 

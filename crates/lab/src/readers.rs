@@ -274,6 +274,7 @@ fn samples(cases: &[Case]) -> Vec<Samples> {
         y: Axis::linear("throughput", "TPS"),
         series: series.collect(),
         drawn: true,
+        marked: None,
     };
     let names: Vec<String> = cases.iter().map(|case| case.beside.name().into()).collect();
     let by_case = |title: &str, unit: &str, of: fn(&Sample) -> f64| {
@@ -292,6 +293,7 @@ fn samples(cases: &[Case]) -> Vec<Samples> {
             y,
             series: vec![series],
             drawn: true,
+            marked: None,
         }
     };
     vec![

@@ -55,6 +55,18 @@ pub struct Samples {
     pub series: Vec<Series>,
     /// Whether the report draws them. All samples are stored.
     pub drawn: bool,
+    /// Points that are drawn as crosses. Records of older labs have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub marked: Option<Marked>,
+}
+
+/// Points of a chart that differ from the others.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Marked {
+    /// How they differ: the text of the legend.
+    pub what: String,
+    /// Name of the series, and `x`.
+    pub points: Vec<(String, f64)>,
 }
 
 /// Meaning of the numbers along an axis.
@@ -251,6 +263,7 @@ pub fn example() -> Record {
             y: Axis::linear("throughput", "TPS"),
             series: vec![series("clearway", 2.0), series("<peer> & \"co\"", 1.0 / 3.0)],
             drawn: true,
+            marked: None,
         }],
         tables: vec![Table {
             title: "Rates".into(),

@@ -166,6 +166,7 @@ impl<F: Placed> Grid<F> {
             y: (measure.axis)(measure.name, measure.unit),
             series: self.series(value),
             drawn: true,
+            marked: None,
         }
     }
 
@@ -174,7 +175,14 @@ impl<F: Placed> Grid<F> {
         let (name, of) = measure.events?;
         let title = format!("{}: {}, {name}", self.title, measure.name);
         let (x, y) = (Axis::log(self.x, ""), Axis::linear(name, ""));
-        Some(Samples { title, x, y, series: self.series(|_, figure| of(figure)), drawn: false })
+        Some(Samples {
+            title,
+            x,
+            y,
+            series: self.series(|_, figure| of(figure)),
+            drawn: false,
+            marked: None,
+        })
     }
 
     /// Returns the places of all results, which are stored and not drawn.
@@ -185,9 +193,10 @@ impl<F: Placed> Grid<F> {
             y: Axis::linear(name, unit),
             series: self.series(|_, figure| figure.place().map_or(f64::NAN, of)),
             drawn: false,
+            marked: None,
         };
         [
-            of("cache line there and back", "ns", |place| place.line_ns),
+            of(place::LINE, "ns", |place| place.line_ns),
             of("time of work against the start", "", |place| place.slowness),
         ]
     }

@@ -2,11 +2,12 @@
 //! have no place in charts of absolute throughput.
 
 use super::grid::Grid;
+use super::point::Basis;
 use super::scaling::Scaled;
 use super::source::Source;
 use super::systems::{How, POLICY, Shared};
 use super::workload::Kind;
-use crate::result::{Axis, Point, Samples, Series};
+use crate::result::{Axis, Marked, Point, Samples, Series};
 use crate::simulator::Outcome;
 
 /// Returns a chart of throughput relative to the clock for each workload, and one of the contention
@@ -22,7 +23,7 @@ fn name(how: How) -> String {
 
 fn chart(title: String, y: &str, series: Vec<Series>) -> Samples {
     let (x, y) = (Axis::log("processors", ""), Axis::linear(y, "%"));
-    Samples { title, x, y, series, drawn: true }
+    Samples { title, x, y, series, drawn: true, marked: None }
 }
 
 fn throughput(source: &Source, scaled: &Scaled) -> Samples {
@@ -49,7 +50,19 @@ fn throughput(source: &Source, scaled: &Scaled) -> Samples {
     series.push(published(format!("{locked}, published"), |percent| percent));
     series.push(published(format!("{locked}, if \"below\", published"), |percent| 100.0 - percent));
     let title = format!("{}: throughput relative to clock-sweep", scaled.simulated.title);
-    chart(title, "throughput relative to clock-sweep", series)
+    let marked = fitted(source, scaled.kind, &locked);
+    Samples { marked, ..chart(title, "throughput relative to clock-sweep", series) }
+}
+
+/// Marks the ratio of 2Q behind a lock to which the source's costs are fitted: a mean over the
+/// workloads, at the most processors of the machine.
+fn fitted(source: &Source, kind: Kind, locked: &str) -> Option<Marked> {
+    let points = (source.points)();
+    let mut fitted = points.iter().filter(|point| point.basis == Basis::Fitted);
+    fitted.find(|point| point.what.starts_with(kind.name()))?;
+    let most = source.of_clock.iter().map(|(cores, _)| *cores).max()?;
+    let points = vec![(locked.to_owned(), most as f64)];
+    Some(Marked { what: "fitted, as a mean over the workloads".into(), points })
 }
 
 /// Returns `None` if nothing is published or a workload was not run: the published number is a mean
@@ -110,6 +123,8 @@ mod tests {
         };
         assert_eq!(series(&charts[0], "2q/locked")[0], (2.0, 50.0));
         assert_eq!(series(&charts[0], "2q/locked, published"), [(8.0, 30.1), (16.0, 61.1)]);
+        let marked = charts[0].marked.as_ref().unwrap();
+        assert_eq!(marked.points, [("2q/locked".to_owned(), 16.0)]);
         let below = series(&charts[2], "2q/locked, if \"below\", published");
         assert_eq!(below, [(8.0, 100.0 - 32.6), (16.0, 100.0 - 66.5)]);
         assert_eq!(series(&charts[3], "mean, published")[0], (2.0, 82.4));

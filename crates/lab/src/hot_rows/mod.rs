@@ -316,6 +316,7 @@ fn samples(work: Work, cases: &[Case]) -> Vec<Samples> {
             y: Axis::linear(measure.label, measure.unit),
             series: series.filter(measured).collect(),
             drawn,
+            marked: None,
         }
     });
     of.into_iter().filter(|samples| !samples.series.is_empty()).collect()

@@ -184,7 +184,7 @@ fn run(task: &Task) -> Res<Findings> {
         grid.table(&REQUESTS),
     ];
     if !simulated.is_empty() {
-        samples.push(simulated::beside_published(&simulated).samples(&SIMULATED_BANDWIDTH));
+        samples.push(simulated::chart(&simulated, &SIMULATED_BANDWIDTH));
     }
     samples.extend(grid.place_samples());
     if task.part == Part::Whole {
@@ -477,6 +477,9 @@ mod tests {
         assert_eq!(record.findings.tables[1].rows.len(), simulated::PUBLISHED.len());
         let judged: Vec<&str> = record.findings.bars.iter().map(|bar| bar.name.as_str()).collect();
         assert_eq!(judged, BARS);
+        let marked = record.findings.samples[1].marked.as_ref().unwrap();
+        let fitted = |x: f64| marked.points.contains(&("sublists, simulated".to_owned(), x));
+        assert_eq!([1.0, 8.0, 32.0].map(fitted), [true, false, true]);
         let compared = &record.findings.samples[1].series;
         assert!(
             compared.len() == 4

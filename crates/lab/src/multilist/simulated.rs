@@ -9,9 +9,10 @@
 
 use super::THREADS;
 use crate::bars::{Bar, Reading};
-use crate::bp::grid::{Cell, Grid};
+use crate::bp::grid::{Cell, Grid, Measure};
 use crate::bp::point;
 use crate::number::{self, median};
+use crate::result::{Marked, Samples};
 use crate::simulator::costs::Costs;
 use crate::simulator::{
     Blocks, Called, Machine, Outcome, System, TOLERANCE, Transactions, on_all_cores, simulate,
@@ -120,7 +121,7 @@ fn simulate_with(costs: Costs, accesses: u64, seeds: &[u64]) -> Vec<Simulated> {
 }
 
 /// Returns the simulated bandwidths beside the published ones.
-pub fn beside_published(simulated: &[Simulated]) -> Grid<f64> {
+fn beside_published(simulated: &[Simulated]) -> Grid<f64> {
     let cells = simulated.iter().zip(&PUBLISHED).flat_map(|(played, point)| {
         CURVES.into_iter().flat_map(move |curve| {
             let cell = |what: &str, figures| Cell {
@@ -137,6 +138,16 @@ pub fn beside_published(simulated: &[Simulated]) -> Grid<f64> {
         x: "CPUs",
         cells: cells.collect(),
     }
+}
+
+/// Returns the chart of both, with the fitted points marked.
+pub fn chart(simulated: &[Simulated], measure: &Measure<f64>) -> Samples {
+    let fitted = simulated.iter().filter(|played| is_fitted(played.cores));
+    let points = fitted.flat_map(|played| {
+        CURVES.map(|curve| (format!("{}, simulated", curve.name), played.cores as f64))
+    });
+    let marked = Some(Marked { what: "fitted".into(), points: points.collect() });
+    Samples { marked, ..beside_published(simulated).samples(measure) }
 }
 
 fn mb_s(outcome: &Outcome) -> f64 {

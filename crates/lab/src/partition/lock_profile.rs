@@ -155,6 +155,7 @@ fn drawn(mut series: Vec<Series>) -> Samples {
         y: Axis::linear("CPU time", "%"),
         series,
         drawn: true,
+        marked: None,
     }
 }
 

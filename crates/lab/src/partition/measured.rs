@@ -110,6 +110,7 @@ impl Times {
             y: Axis::linear("CPU time", "ns"),
             series: without.into_iter().chain(Timed::OF_ROWS).map(series).collect(),
             drawn: false,
+            marked: None,
         }
     }
 }

@@ -158,6 +158,7 @@ fn hit_chart(of: &Measured) -> Samples {
         y: Axis::linear("hit ratio", "%"),
         series: vec![Series { name: "one thread".into(), points }],
         drawn: true,
+        marked: None,
     }
 }
 
@@ -180,6 +181,7 @@ fn rate_chart(of: &Measured) -> Option<Samples> {
         y: Axis::linear("throughput", "/us"),
         series: series.to_vec(),
         drawn: of.case.is_raced(),
+        marked: None,
     })
 }
 

@@ -11,7 +11,7 @@ use crate::bp::grid::{Cell, Grid, Measure};
 use crate::experiment::{Part, Task};
 use crate::number::{median, shown};
 use crate::progress::Progress;
-use crate::result::{Axis, Findings, Samples};
+use crate::result::{Axis, Findings, Marked, Samples};
 use crate::table::{self, Column, Table};
 use clearway_harness::Res;
 use clearway_remote::Protocol;
@@ -216,9 +216,11 @@ fn compared_with_tcp(figure: &Figure, grid: &Grid<YcsbOutcome>, bar: &OverTcp) -
 
 fn drawn(grid: &Grid<YcsbOutcome>, measure: &Measure<YcsbOutcome>) -> Samples {
     let samples = grid.samples(measure);
-    let any = grid.cells.iter().any(|cell| cell.figures.iter().any(is_changing));
-    let note = if any { " (some points are not stationary: see the table)" } else { "" };
-    Samples { x: Axis::linear("theta", ""), title: samples.title + note, ..samples }
+    let changing = grid.cells.iter().filter(|cell| cell.figures.iter().any(is_changing));
+    let points: Vec<(String, f64)> = changing.map(|cell| (cell.system.clone(), cell.x)).collect();
+    let what = "not stationary when the run ended".to_owned();
+    let marked = (!points.is_empty()).then_some(Marked { what, points });
+    Samples { x: Axis::linear("theta", ""), marked, ..samples }
 }
 
 /// Tabulates the rates, and marks those that still changed at the end.
@@ -425,5 +427,16 @@ mod tests {
         assert!(changing.contains("theta 0.85: 5.00 (not stationary) (5.3)"), "{changing}");
         assert!(changing.contains("not counted as kept") && changing.contains("4.25 with 16"));
         assert!(!text(true).contains("stationary"));
+    }
+
+    #[test]
+    fn points_that_are_not_stationary_are_marked() {
+        let run = YcsbOutcome { windows: [1.0; WINDOWS], ..YcsbOutcome::default() };
+        let cell =
+            |x: f64, run: YcsbOutcome| Cell { system: TCP.name.into(), x, figures: vec![run] };
+        let cells = vec![cell(0.8, YcsbOutcome { is_stationary: true, ..run }), cell(0.9, run)];
+        let grid = Grid { title: String::new(), x: "theta", cells };
+        let marked = drawn(&grid, &YcsbOutcome::RATE).marked.unwrap();
+        assert_eq!(marked.points, [(TCP.name.to_owned(), 0.9)]);
     }
 }

@@ -230,5 +230,6 @@ fn samples(cases: &[Case], (name, _, of): &Count) -> Samples {
         y: Axis::linear(name, ""),
         series,
         drawn: *name == RETRIES[1].0,
+        marked: None,
     }
 }

@@ -4,7 +4,7 @@
 //! Each panel has its own scale, from zero.
 
 use super::page::escape;
-use crate::number::{median, quartiles, shown};
+use crate::number::{FEW_REPETITIONS, median, shown, whiskers};
 use crate::result::{Record, Samples};
 use clearway_harness::Res;
 use std::path::{Path, PathBuf};
@@ -79,7 +79,7 @@ pub fn write(records: &[Record], directory: &Path) -> Res<PathBuf> {
 }
 
 fn svg(records: &[Record]) -> Res<String> {
-    let mut used: Vec<&Record> = Vec::new();
+    let (mut used, mut most): (Vec<&Record>, _) = (Vec::new(), 0);
     let mut body = String::new();
     for (at, panel) in PANELS.iter().enumerate() {
         let record = newest(records, panel.experiment)?;
@@ -87,10 +87,12 @@ fn svg(records: &[Record]) -> Res<String> {
             used.push(record);
         }
         let corner = ((at % ACROSS) as i32 * PANEL.0, (at / ACROSS) as i32 * PANEL.1);
-        body += &drawn(panel, &rates(record, panel)?, corner);
+        let rates = rates(record, panel)?;
+        most = rates.iter().map(Vec::len).fold(most, usize::max);
+        body += &drawn(panel, &rates, corner);
     }
     let mut y = PANELS.len().div_ceil(ACROSS) as i32 * PANEL.1 + LINE;
-    for line in notes(&used) {
+    for line in notes(&used, most) {
         body += &format!("<text class=\"note\" x=\"0\" y=\"{y}\">{}</text>\n", escape(&line));
         y += LINE;
     }
@@ -131,7 +133,7 @@ fn rates_of(samples: &Samples, name: &str) -> Option<Vec<f64>> {
 
 fn drawn(panel: &Panel, rates: &Rates, (left, top): (i32, i32)) -> String {
     let middle = rates.each_ref().map(|rates| median(rates).unwrap_or(f64::NAN));
-    let ends = rates.each_ref().map(|rates| quartiles(rates).unwrap_or((f64::NAN, f64::NAN)));
+    let ends = rates.each_ref().map(|rates| whiskers(rates).unwrap_or((f64::NAN, f64::NAN)));
     let most = ends.iter().map(|end| end.1).chain(middle).fold(f64::MIN_POSITIVE, f64::max);
     let room = f64::from(PANEL.0 - NAMES - NUMBERS);
     let at = |rate: f64| left + NAMES + (rate / most * room).round() as i32;
@@ -162,10 +164,14 @@ fn drawn(panel: &Panel, rates: &Rates, (left, top): (i32, i32)) -> String {
 }
 
 /// Returns the lines under the panels: what the bars are, and commit and machine of each record.
-fn notes(used: &[&Record]) -> Vec<String> {
-    let mut lines = vec![format!(
-        "{CLIENTS} clients; bars are medians, lines span the quartiles of the repetitions; each panel has its own scale"
-    )];
+/// `most` is the largest number of repetitions.
+fn notes(used: &[&Record], most: usize) -> Vec<String> {
+    let span = match most <= FEW_REPETITIONS {
+        true => format!("lines span all {most} repetitions"),
+        false => "lines span the quartiles of the repetitions".into(),
+    };
+    let mut lines =
+        vec![format!("{CLIENTS} clients; bars are medians, {span}; each panel has its own scale")];
     for record in used {
         let origin = format!("commit {}, {}", record.commit, record.date);
         lines.push(format!("{}: {origin}; {}", record.experiment, record.machine));
@@ -192,6 +198,7 @@ mod tests {
             y: Axis::linear("throughput", "TPS"),
             series: vec![series("Clearway", rate), series("PostgreSQL", rate / 4.0)],
             drawn: true,
+            marked: None,
         };
         let panels = PANELS.iter().filter(|panel| panel.experiment == experiment);
         record.findings.samples = panels.map(samples).collect();
@@ -217,6 +224,7 @@ mod tests {
             ">180,000 TPS<",
             ">45,000 TPS<",
             ">20,000 TPS<",
+            "lines span all 3 repetitions",
             "pgbench: commit abc123, 2026-01-02 00:00 UTC; a &lt;chip&gt;, 2 cores",
             "hot-rows: commit abc123, 2026-01-03",
         ] {

@@ -1,7 +1,10 @@
 //! Renders the HTML report: one self-contained page of all stored records.
 
+mod charts;
 mod figures;
+mod legend;
 mod page;
+mod pen;
 mod plot;
 mod ruler;
 

@@ -1,8 +1,11 @@
 //! The page: its sections and their order. It loads no external resource and runs no script.
 
-use super::plot;
+use super::charts::{self, Chart};
+use super::pen;
+use super::plot::{self, Whiskers};
 use crate::bars::Verdict;
-use crate::result::{Record, Samples};
+use crate::number::FEW_REPETITIONS;
+use crate::result::{Record, Series};
 use crate::table::{Cell, Table};
 use clearway_harness::Res;
 
@@ -10,14 +13,15 @@ const STYLE: &str = include_str!("style.css");
 
 /// Renders the whole page.
 pub fn html(records: &[Record]) -> Res<String> {
-    let plots = plot::style();
+    let plots = pen::style();
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>Clearway: lab report</title>\n<style>\n{STYLE}{plots}</style>\n</head>\n<body>\n\
          <h1>Clearway: lab report</h1>\n\
          <p>Each experiment has a question, its source's result, and our measurements with peers in the same run. Points are medians; \
-         whiskers span the quartiles of the repetitions. Hollow symbols are published numbers. Compare ratios within one run: absolute \
+         whiskers end at the lowest and the highest repetition, or at the quartiles of more than {FEW_REPETITIONS}. Hollow symbols are published \
+         numbers. Compare ratios within one run: absolute \
          numbers hold only for that machine.</p>\n"
     );
     page += "<nav><ul>\n";
@@ -65,8 +69,8 @@ fn section(record: &Record) -> Res<String> {
     let (compared, rest): (Vec<&Table>, Vec<&Table>) =
         findings.tables.iter().partition(|t| t.columns.iter().any(|column| column.published));
     compared.into_iter().for_each(|t| out += &table(t, record));
-    for samples in findings.samples.iter().filter(|samples| samples.drawn) {
-        out += &figure(samples)?;
+    for chart in charts::charts(findings) {
+        out += &figure(&chart)?;
     }
     if !rest.is_empty() {
         let tables: String = rest.into_iter().map(|t| table(t, record)).collect();
@@ -138,12 +142,16 @@ fn table(table: &Table, of: &Record) -> String {
     )
 }
 
-fn figure(samples: &Samples) -> Res<String> {
+fn figure(Chart { samples, near_only }: &Chart) -> Res<String> {
     let title = escape(&samples.title);
+    let instead = |why| Ok(format!("<figure><figcaption>{title}: {why}.</figcaption></figure>\n"));
+    let has_numbers =
+        |series: &&Series| series.points.iter().any(|p| p.y.iter().any(|y| y.is_finite()));
+    if samples.series.iter().any(|series| has_numbers(&series)) && !charts::has_positions(samples) {
+        return instead("numbers at one position only, which the tables have");
+    }
     let Some(drawing) = plot::draw(samples)? else {
-        return Ok(format!(
-            "<figure><figcaption>{title}: no measurements.</figcaption></figure>\n"
-        ));
+        return instead("no measurements");
     };
     let left_out = match drawing.left_out {
         0 => String::new(),
@@ -153,8 +161,24 @@ fn figure(samples: &Samples) -> Res<String> {
         0 => "",
         _ => "; symbols at the axis are 0, which a logarithmic axis cannot show",
     };
+    let near = match near_only {
+        true => "; as in the tables, without runs with cores apart where there are others",
+        false => "",
+    };
+    let whiskers = match drawing.whiskers {
+        Whiskers { of_few: false, of_many: false } => "",
+        Whiskers { of_few: true, of_many: false } => "; whiskers: lowest and highest repetition",
+        Whiskers { of_few: false, of_many: true } => "; whiskers: quartiles",
+        Whiskers { of_few: true, of_many: true } => {
+            "; whiskers: quartiles, or the lowest and highest of up to three repetitions"
+        }
+    };
+    let absent = match drawing.absent.is_empty() {
+        true => String::new(),
+        false => format!("; without a point: {}", escape(&drawing.absent.join(", "))),
+    };
     Ok(format!(
-        "<figure>\n<figcaption><b>{title}</b>{left_out}{zeros}</figcaption>\n{}</figure>\n",
+        "<figure>\n<figcaption><b>{title}</b>{left_out}{zeros}{near}{whiskers}{absent}</figcaption>\n{}</figure>\n",
         drawing.svg
     ))
 }
@@ -279,6 +303,25 @@ mod tests {
             .map(|p| page.find(p));
         assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}");
         assert!(!html(&[example()]).unwrap().contains("<details>"));
+    }
+
+    #[test]
+    fn captions_say_what_whiskers_and_crosses_are() {
+        let page = |record: Record| html(&[record]).unwrap();
+        let mut record = example();
+        assert!(page(record.clone()).contains("; whiskers: lowest and highest repetition<"));
+        let samples = &mut record.findings.samples[0];
+        samples.series[0].points[0].y = vec![1.0, 2.0, 3.0, 4.0];
+        samples.marked = Some(crate::result::Marked {
+            what: "fitted".into(),
+            points: vec![("clearway".into(), 16.0)],
+        });
+        let shown = page(record.clone());
+        assert!(shown.contains("; whiskers: quartiles, or") && shown.contains("\nfitted\n"));
+        record.findings.samples[0].series[1].points.clear();
+        assert!(page(record.clone()).contains("; without a point: &lt;peer&gt;"));
+        record.findings.samples[0].series[0].points.truncate(1);
+        assert!(page(record).contains("numbers at one position only"));
     }
 
     #[test]

@@ -1,23 +1,25 @@
-//! Renders samples as an SVG chart: medians, with whiskers from the lower to the upper quartile of
-//! the repetitions.
+//! Renders samples as an SVG chart: medians, with whiskers from the lowest to the highest of a few
+//! repetitions, or from the lower to the upper quartile of more.
 //!
 //! Categories whose labels do not fit side by side are drawn downwards, with horizontal columns. A
 //! 0, which a logarithmic axis cannot show, is drawn at the axis, next to a tick labelled 0.
-//! Published numbers have hollow symbols and the colour of the system that they belong to.
+//! Published numbers have hollow symbols and the colour of the system that they belong to. Points
+//! that are marked, such as fitted ones, are crosses. A series without points is not in the legend.
 //!
 //! The drawing uses the colours of a light page. The page's style ([`style`]) maps them to dark
 //! ones, so the drawing needs no knowledge of the colour scheme.
 
+use super::legend::Legend;
+use super::pen::{Area, Drawn, GRID, INK, POINT, Pen, cross, path, symbol};
 use super::ruler::{Direction, Ruler, position};
-use crate::number::{median, quartiles};
+use crate::number::{FEW_REPETITIONS, median, whiskers};
 use crate::result::{Axis, Samples, Scale, Series};
 use clearway_harness::Res;
-use plotters::coord::Shift;
-use plotters::element::DashedPathElement;
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 const WIDTH: i32 = 900;
+/// Width of the plot beside a long legend, with the labels of its axis.
+const MIN_PLOT: i32 = 560;
 const MIN_HEIGHT: i32 = 400;
 /// Space for the labels beside the axes.
 const LEFT: i32 = 90;
@@ -25,40 +27,13 @@ const BOTTOM: i32 = 52;
 const TOP: i32 = 14;
 const MARGIN: i32 = 6;
 const FONT: (&str, i32) = ("sans-serif", 16);
-/// The legend is as wide as its longest name, at about this many pixels a letter.
+/// Width of a letter of an axis label, about.
 const LETTER_WIDTH: i32 = 8;
-const MIN_LEGEND: i32 = 110;
-const MAX_LEGEND: i32 = 340;
-const LEGEND_LINE: i32 = 22;
-/// Half the size of a point's symbol.
-const POINT: i32 = 4;
-const DASH: i32 = 7;
-const GAP: i32 = 4;
 /// Height of a horizontal column, and the space between two categories.
 const ROW: i32 = 11;
 const ROW_GAP: i32 = 9;
 /// Share of a category's width that its columns take.
 const COLUMNS: f64 = 0.7;
-
-const INK: RGBColor = RGBColor(0x1b, 0x1f, 0x24);
-const GRID: RGBColor = RGBColor(0xd5, 0xda, 0xe0);
-
-/// Colours of the series on a light and on a dark page. They are distinguishable to colour-blind
-/// readers (after Okabe and Ito). Further series reuse the colours with dashed lines and other
-/// symbols.
-const COLOURS: [(RGBColor, &str); 8] = [
-    (RGBColor(0x00, 0x72, 0xb2), "#58a6e8"),
-    (RGBColor(0xd5, 0x5e, 0x00), "#ff8f4d"),
-    (RGBColor(0x00, 0x8a, 0x64), "#2fc79a"),
-    (RGBColor(0xb0, 0x4a, 0x85), "#e38fc0"),
-    (RGBColor(0xb8, 0x86, 0x00), "#e8bd3c"),
-    (RGBColor(0x5b, 0x6b, 0x7b), "#a9b7c6"),
-    (RGBColor(0x6a, 0x4c, 0xa8), "#b39ae6"),
-    (RGBColor(0x8b, 0x3a, 0x2b), "#d98a78"),
-];
-const SHAPES: usize = 4;
-
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// A chart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +44,19 @@ pub struct Drawing {
     pub left_out: usize,
     /// Points whose value is 0 on a logarithmic axis; they are drawn at the axis.
     pub zeros: usize,
+    /// What the whiskers are.
+    pub whiskers: Whiskers,
+    /// Series without a point.
+    pub absent: Vec<String>,
+}
+
+/// Which whiskers a chart has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Whiskers {
+    /// From the lowest to the highest repetition.
+    pub of_few: bool,
+    /// From the lower to the upper quartile.
+    pub of_many: bool,
 }
 
 /// A point to draw, in axis coordinates. Minus infinity is a 0 on a logarithmic axis.
@@ -77,63 +65,19 @@ struct Mark {
     median: f64,
     lower: f64,
     upper: f64,
-}
-
-/// How a series is drawn.
-#[derive(Clone, Copy)]
-struct Pen {
-    colour: RGBColor,
-    symbol: usize,
-    dashed: bool,
-    hollow: bool,
-}
-
-impl Pen {
-    fn of(which: usize) -> Self {
-        Self {
-            colour: COLOURS[which % COLOURS.len()].0,
-            // Series that share a colour have different symbols.
-            symbol: (which + which / COLOURS.len()) % SHAPES,
-            dashed: which >= COLOURS.len(),
-            hollow: false,
-        }
-    }
-
-    /// Returns the pens of all series. A published series has the colour of the first series whose
-    /// name starts like its own, up to the comma.
-    fn all(series: &[Series]) -> Vec<Self> {
-        let pen = |(which, of): (usize, &Series)| {
-            if !of.is_published() {
-                return Self::of(which);
-            }
-            let base = of.name.split(',').next().unwrap_or_default();
-            let same = |other: &Series| !other.is_published() && other.name.starts_with(base);
-            let colour = Self::of(series.iter().position(same).unwrap_or(which)).colour;
-            Self { colour, dashed: true, hollow: true, ..Self::of(which) }
-        };
-        series.iter().enumerate().map(pen).collect()
-    }
-}
-
-/// Returns the CSS rules that map the colours for a dark page.
-pub fn style() -> String {
-    let both = |colour: RGBColor, by: &str| {
-        let RGBColor(r, g, b) = colour;
-        let hex = format!("#{r:02X}{g:02X}{b:02X}");
-        format!(
-            "figure [fill=\"{hex}\"] {{ fill: {by}; }} figure [stroke=\"{hex}\"] {{ stroke: {by}; }}\n"
-        )
-    };
-    let dark: String = COLOURS.iter().map(|(paper, dark)| both(*paper, dark)).collect();
-    let page = both(INK, "var(--ink)") + &both(GRID, "var(--line)");
-    format!("{page}@media (prefers-color-scheme: dark) {{\n{dark}}}\n")
+    repetitions: usize,
+    is_cross: bool,
 }
 
 /// Draws the samples; returns `None` if there is nothing to draw.
 pub fn draw(samples: &Samples) -> Res<Option<Drawing>> {
     let mut left_out = 0;
-    let marks: Vec<Vec<Mark>> =
-        samples.series.iter().map(|series| marks(samples, series, &mut left_out)).collect();
+    let of = |series: &Series| (series.clone(), marks(samples, series, &mut left_out));
+    let (present, absent): (Vec<_>, Vec<_>) =
+        samples.series.iter().map(of).partition(|(_, marks)| !marks.is_empty());
+    let absent = absent.into_iter().map(|(series, _)| series.name).collect();
+    let (series, marks): (Vec<Series>, Vec<Vec<Mark>>) = present.into_iter().unzip();
+    let samples = &Samples { series, ..samples.clone() };
     let all = || marks.iter().flatten();
     let xs: Vec<f64> = all().map(|m| m.x).collect();
     let zeros = all().filter(|m| m.median == f64::NEG_INFINITY).count();
@@ -147,10 +91,16 @@ pub fn draw(samples: &Samples) -> Res<Option<Drawing>> {
     let up = Ruler::over(&samples.y, &ys, Direction::Measured);
     let Some((across, up)) = across.zip(up) else { return Ok(None) };
     let up = if has_zero { up.with_zero() } else { up };
+    let spread = || all().filter(|mark| mark.lower != mark.upper);
+    let whiskers = Whiskers {
+        of_few: spread().any(|mark| mark.repetitions <= FEW_REPETITIONS),
+        of_many: spread().any(|mark| mark.repetitions > FEW_REPETITIONS),
+    };
     let mut svg = String::new();
     chart(&mut svg, samples, &marks, &across, &up)
         .map_err(|e| format!("chart `{}`: {e}", samples.title))?;
-    Ok(Some(Drawing { svg: svg.replacen("<svg ", "<svg role=\"img\" ", 1), left_out, zeros }))
+    let svg = svg.replacen("<svg ", "<svg role=\"img\" ", 1);
+    Ok(Some(Drawing { svg, left_out, zeros, whiskers, absent }))
 }
 
 fn marks(samples: &Samples, series: &Series, left_out: &mut usize) -> Vec<Mark> {
@@ -159,16 +109,21 @@ fn marks(samples: &Samples, series: &Series, left_out: &mut usize) -> Vec<Mark> 
         None if y == 0.0 && *scale == Scale::Log => Some(f64::NEG_INFINITY),
         place => place,
     };
+    let marked = samples.marked.iter().flat_map(|marked| &marked.points);
+    let crosses: Vec<f64> =
+        marked.filter(|(name, _)| *name == series.name).map(|(_, x)| *x).collect();
     let mut marks = Vec::new();
     for point in &series.points {
         let values: Vec<f64> = point.y.iter().copied().filter(|y| place(*y).is_some()).collect();
         let mark = || {
-            let (lower, upper) = quartiles(&values)?;
+            let (lower, upper) = whiskers(&values)?;
             Some(Mark {
                 x: position(&samples.x.scale, point.x)?,
                 median: place(median(&values)?)?,
                 lower: place(lower)?,
                 upper: place(upper)?,
+                repetitions: values.len(),
+                is_cross: crosses.contains(&point.x),
             })
         };
         let mark = mark();
@@ -178,8 +133,6 @@ fn marks(samples: &Samples, series: &Series, left_out: &mut usize) -> Vec<Mark> 
     }
     marks
 }
-
-type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
 fn chart(
     svg: &mut String,
@@ -191,16 +144,17 @@ fn chart(
     let longest = |names: &mut dyn Iterator<Item = &String>| {
         names.map(|name| name.chars().count()).max().unwrap_or(0) as i32 * LETTER_WIDTH
     };
-    let legend_width = longest(&mut samples.series.iter().map(|series| &series.name)) + 64;
-    let right = WIDTH - legend_width.clamp(MIN_LEGEND, MAX_LEGEND);
+    let legend = Legend::of(samples);
+    let right = MIN_PLOT.max(WIDTH - legend.width());
+    let width = right + legend.width();
     let labels = longest(&mut across.marks.iter().map(|mark| &mark.1));
     let categories = across.marks.len() as i32;
     let downwards = matches!(samples.x.scale, Scale::Names(_))
         && categories * (labels + LETTER_WIDTH) > right - LEFT;
     let series = samples.series.len() as i32;
     let rows = if downwards { categories * (series * ROW + ROW_GAP) + TOP + BOTTOM } else { 0 };
-    let height = MIN_HEIGHT.max(TOP + LEGEND_LINE * series).max(rows);
-    let root = SVGBackend::with_string(svg, (WIDTH as u32, height as u32)).into_drawing_area();
+    let height = MIN_HEIGHT.max(TOP + legend.height()).max(rows);
+    let root = SVGBackend::with_string(svg, (width as u32, height as u32)).into_drawing_area();
     let (plot, _) = root.split_horizontally(right);
     let text = TextStyle::from(FONT.into_font()).color(&INK);
     let (x, y, left) = if downwards {
@@ -243,7 +197,7 @@ fn chart(
             draw_line(&root, samples, (which, pen), marks, at)?
         }
     }
-    legend(&root, right + 16, samples, columns, &text)?;
+    legend.draw(&root, (right + 16, TOP), &pens, columns, &text)?;
     root.present()
 }
 
@@ -301,7 +255,10 @@ fn draw_line(
             let middle = samples.series.len() as i32 / 2;
             place.0 += (which as i32 - middle) * (2 * POINT - 1);
         }
-        symbol(root, place, pen)?;
+        match mark.is_cross {
+            true => cross(root, place, &pen.colour)?,
+            false => symbol(root, place, pen)?,
+        }
     }
     Ok(())
 }
@@ -311,14 +268,6 @@ fn title(axis: &Axis) -> String {
     let unit = if axis.unit.is_empty() { String::new() } else { format!(" ({})", axis.unit) };
     let log = if axis.scale == Scale::Log { ", log scale" } else { "" };
     format!("{}{unit}{log}", axis.label)
-}
-
-fn path(root: &Area, line: &[(i32, i32)], pen: &Pen) -> Drawn {
-    let style = pen.colour.stroke_width(2);
-    if !pen.dashed {
-        return root.draw(&PathElement::new(line, style));
-    }
-    root.draw(&DashedPathElement::new(line.iter().copied(), DASH, GAP, style))
 }
 
 fn whisker(root: &Area, low: (i32, i32), high: (i32, i32), colour: &RGBColor) -> Drawn {
@@ -334,49 +283,16 @@ fn whisker(root: &Area, low: (i32, i32), high: (i32, i32), colour: &RGBColor) ->
     Ok(())
 }
 
-fn symbol(root: &Area, at: (i32, i32), pen: &Pen) -> Drawn {
-    let corner = |x: i32, y: i32| (at.0 + x * POINT, at.1 + y * POINT);
-    let corners = match pen.symbol {
-        0 if pen.hollow => {
-            return root.draw(&Circle::new(at, POINT, pen.colour.stroke_width(2)));
-        }
-        0 => return root.draw(&Circle::new(at, POINT, pen.colour.filled())),
-        1 => vec![corner(0, -1), corner(1, 1), corner(-1, 1)],
-        2 => vec![corner(-1, -1), corner(1, -1), corner(1, 1), corner(-1, 1)],
-        _ => vec![corner(0, -1), corner(1, 0), corner(0, 1), corner(-1, 0)],
-    };
-    if pen.hollow {
-        let closed: Vec<_> = corners.iter().chain(&corners[..1]).copied().collect();
-        return root.draw(&PathElement::new(closed, pen.colour.stroke_width(2)));
-    }
-    root.draw(&Polygon::new(corners, pen.colour.filled()))
-}
-
-fn legend(root: &Area, left: i32, samples: &Samples, columns: bool, text: &TextStyle) -> Drawn {
-    let text = text.pos(Pos::new(HPos::Left, VPos::Center));
-    for (which, (series, pen)) in samples.series.iter().zip(Pen::all(&samples.series)).enumerate() {
-        let y = TOP + LEGEND_LINE / 2 + which as i32 * LEGEND_LINE;
-        if columns {
-            let corners = [(left + 16, y - 6), (left + 28, y + 6)];
-            root.draw(&Rectangle::new(corners, pen.colour.filled()))?;
-        } else {
-            path(root, &[(left, y), (left + 30, y)], &pen)?;
-            symbol(root, (left + 15, y), &pen)?;
-        }
-        root.draw(&Text::new(series.name.clone(), (left + 38, y), text.clone()))?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::pen::{COLOURS, style};
     use super::*;
-    use crate::result::{Point, example};
+    use crate::result::{Marked, Point, example};
 
     fn samples(x: Axis, y: Axis, points: &[(f64, &[f64])]) -> Samples {
         let points = points.iter().map(|(x, y)| Point { x: *x, y: y.to_vec() }).collect();
         let series = vec![Series { name: "ours".into(), points }];
-        Samples { title: "t".into(), x, y, series, drawn: true }
+        Samples { title: "t".into(), x, y, series, drawn: true, marked: None }
     }
 
     fn drawn(samples: &Samples) -> Drawing {
@@ -429,11 +345,37 @@ mod tests {
     }
 
     #[test]
-    fn whiskers_span_the_quartiles() {
+    fn whiskers_span_few_repetitions_or_the_quartiles() {
         let (x, y) = linear();
-        let samples = samples(x, y, &[(1.0, &[100.0, 0.0, 10.0])]);
+        let points: &[(f64, &[f64])] =
+            &[(1.0, &[100.0, 0.0, 10.0]), (2.0, &[0.0, 1.0, 2.0, 3.0, 100.0])];
+        let samples = samples(x, y, points);
         let marks = marks(&samples, &samples.series[0], &mut 0);
-        assert_eq!((marks[0].lower, marks[0].median, marks[0].upper), (5.0, 10.0, 55.0));
+        let of = |at: usize| (marks[at].lower, marks[at].median, marks[at].upper);
+        assert_eq!((of(0), of(1)), ((0.0, 10.0, 100.0), (1.0, 2.0, 3.0)));
+        assert_eq!(drawn(&samples).whiskers, Whiskers { of_few: true, of_many: true });
+    }
+
+    #[test]
+    fn marked_points_are_crosses() {
+        let (x, y) = linear();
+        let mut samples = samples(x, y, &[(1.0, &[5.0]), (2.0, &[6.0])]);
+        let circles = |samples: &Samples| drawn(samples).svg.matches("<circle").count();
+        assert_eq!(circles(&samples), 3, "two points and the legend");
+        let points = vec![("ours".to_owned(), 2.0)];
+        samples.marked = Some(Marked { what: "fitted".into(), points });
+        assert_eq!(circles(&samples), 2);
+        assert!(texts(&drawn(&samples).svg).contains(&"fitted"));
+    }
+
+    #[test]
+    fn series_without_points_are_not_in_the_legend() {
+        let (x, y) = linear();
+        let mut samples = samples(x, y, &[(1.0, &[5.0]), (2.0, &[6.0])]);
+        samples.series.push(Series { name: "none".into(), points: Vec::new() });
+        let drawing = drawn(&samples);
+        assert_eq!(drawing.absent, ["none"]);
+        assert!(!texts(&drawing.svg).contains(&"none"));
     }
 
     #[test]
@@ -481,21 +423,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn series_beyond_the_colours_have_other_symbols() {
-        let one = |which: usize| {
-            let mut svg = String::new();
-            let root = SVGBackend::with_string(&mut svg, (20, 20)).into_drawing_area();
-            symbol(&root, (10, 10), &Pen::of(which)).unwrap();
-            drop(root);
-            svg
-        };
-        let mut all: Vec<String> = (0..COLOURS.len() * SHAPES).map(one).collect();
-        all.sort_unstable();
-        all.dedup();
-        assert_eq!(all.len(), COLOURS.len() * SHAPES);
-    }
-
     fn texts(svg: &str) -> Vec<&str> {
         svg.split("<text").skip(1).filter_map(|t| t.split(['\n', '<']).nth(1)).collect()
     }
@@ -537,15 +464,6 @@ mod tests {
         let (x, y) = (Axis::names("cache", names.clone()), Axis::linear("throughput", "/us"));
         let rows = label_rows(&drawn(&samples(x, y, &points[..2])).svg, &names);
         assert_eq!(rows[0], rows[1], "labels that fit stand side by side");
-    }
-
-    #[test]
-    fn published_series_share_a_colour_and_are_hollow() {
-        let series = |name: &str| Series { name: name.into(), points: Vec::new() };
-        let pens = Pen::all(&["a", "2q/locked", "2q/locked, published"].map(series));
-        assert!(pens[2].hollow && pens[2].dashed && !pens[1].hollow);
-        assert_eq!(pens[2].colour, pens[1].colour);
-        assert_ne!(pens[2].colour, pens[0].colour);
     }
 
     #[test]

@@ -109,7 +109,7 @@ const MEASURES: [Measure; 9] = [
         of: |f| f.queued,
     },
     Measure {
-        name: "cache line there and back",
+        name: place::LINE,
         unit: "ns",
         digits: 0,
         axis: Axis::log,
@@ -233,6 +233,7 @@ fn samples(cells: &[Cell], section: &Section) -> Vec<Samples> {
             .map(|latch| Series { name: latch.into(), points: points(latch, measure) })
             .collect(),
         drawn: measure.drawn,
+        marked: None,
     };
     if cells.iter().any(|cell| cell.case.section == *section) {
         MEASURES.iter().map(chart).collect()

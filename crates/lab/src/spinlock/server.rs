@@ -363,7 +363,14 @@ fn samples(measured: &[(Case, Vec<Figures>)], measure: &Measure) -> Samples {
         }
     }
     let y = Axis::linear(measure.name, measure.unit);
-    Samples { title: measure.name.into(), x: Axis::log("workers", ""), y, series, drawn: true }
+    Samples {
+        title: measure.name.into(),
+        x: Axis::log("workers", ""),
+        y,
+        series,
+        drawn: true,
+        marked: None,
+    }
 }
 
 fn table(measured: &[(Case, Vec<Figures>)]) -> Table {
