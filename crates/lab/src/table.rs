@@ -100,10 +100,12 @@ impl Cell {
 
 impl Cell {
     /// Creates a rate measured in repetitions with this many events in total; fewer than [`FEW`]
-    /// events are shown as a count.
+    /// events are shown as a count, and a rate that its decimals would show as 0 has more.
     pub fn rate(values: &[f64], digits: u8, name: &str, events: f64) -> Self {
         if events >= FEW || values.is_empty() {
-            return Self::measured(values, digits);
+            let first = number::median(values).filter(|rate| *rate > 0.0);
+            let first = first.map_or(0, |rate| (-rate.log10()).ceil().clamp(0.0, 9.0) as u8);
+            return Self::measured(values, digits.max(first));
         }
         let plural = if values.len() == 1 { "" } else { "s" };
         Self::text(format!("{} {name} in {} run{plural}", number::shown(events, 0), values.len()))
@@ -205,6 +207,15 @@ mod tests {
         assert_eq!(Cell::measured(&[1000.0, 1010.0, 3000.0], 0).to_string(), "1,010 ±10");
         assert_eq!(Cell::measured(&[1000.0, f64::NAN], 0), Cell::number(1000.0, 0));
         assert_eq!(Cell::measured(&[], 0), Cell::Empty);
+    }
+
+    #[test]
+    fn rates_of_many_events_are_not_shown_as_0() {
+        let shown = |rate: f64, events| Cell::rate(&[rate; 2], 2, "waits", events).to_string();
+        assert_eq!(shown(0.0031, 200.0), "0.003 ±0.000");
+        assert_eq!(shown(0.25, 200.0), "0.25 ±0.00");
+        assert_eq!(shown(0.0, 200.0), "0.00 ±0.00");
+        assert_eq!(shown(0.0031, 54.0), "54 waits in 2 runs");
     }
 
     #[test]

@@ -158,6 +158,11 @@ mod tests {
             assert_eq!(record.findings.tables[0].columns.len(), 1 + places, "{}", experiment.name);
             assert!(!record.findings.found.is_empty() && !record.findings.agreement.is_empty());
             assert_eq!(record.findings.seeds, scaling::SEEDS);
+            let alone = record.findings.samples.iter().find(|samples| {
+                samples.title.starts_with("2Q, prefetching alone, measured here with 8 threads: ")
+            });
+            let runs = alone.map(|samples| samples.series.len());
+            assert_eq!(runs, (experiment.name == TABLE2.name).then_some(3), "{}", experiment.name);
             let simulated = record.findings.samples.iter().flat_map(|samples| &samples.series);
             let seeds = simulated.flat_map(|series| &series.points).map(|point| point.y.len());
             assert_eq!(seeds.max(), Some(scaling::SEEDS.len()), "{}", experiment.name);

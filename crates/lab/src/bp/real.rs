@@ -42,7 +42,8 @@ pub struct RunResult {
     pub accesses: f64,
     /// Requests for the policy's latch that were not granted immediately.
     pub waits: f64,
-    /// Number of times a thread slept to wait, which the source counts as contention. Linux counts
+    /// Number of times a thread slept, which the source counts as contention. Not every sleep is a
+    /// wait for the policy's latch: systems that take none on a hit have a few. Linux counts
     /// a thread that yields (`sched_yield`) as preempted, so waits that only yielded are not
     /// included.
     pub sleeps: f64,
@@ -205,7 +206,7 @@ impl<'a> Real<'a> {
 /// Keeps a finished thread alive until the waits have been read. A thread's exit also takes the
 /// policy's latch and may wait for it, but that wait belongs to no access. Also runs on a panic, so
 /// that no thread waits forever.
-struct Counted<'a>(&'a Barrier);
+pub struct Counted<'a>(pub &'a Barrier);
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
@@ -221,7 +222,7 @@ struct Part {
     /// Share of the last transaction that was run before the end.
     cut: f64,
     response_ns: u64,
-    /// All pages are resident, so a thread sleeps only to wait for a latch.
+    /// All pages are resident, so a thread rarely sleeps except to wait for a latch.
     sleeps: u64,
 }
 

@@ -12,7 +12,7 @@ use crate::bars::Bar;
 use crate::experiment::{Part, Task};
 use crate::place::{self, Watch};
 use crate::progress::Progress;
-use crate::result::{Axis, Configuration, Findings};
+use crate::result::{Axis, Configuration, Findings, Samples};
 use crate::room::Room;
 use crate::simulator::{Machine, Outcome, System, on_all_cores, simulate};
 use crate::spinlock::calibrate_work;
@@ -176,9 +176,14 @@ pub fn run(table: &Sizes, task: &Task) -> Res<Findings> {
         x: table.x,
         cells: Vec::<Cell<Outcome>>::new(),
     };
+    let alone = |what: &str| format!("2Q, prefetching alone, {what}");
     let mut prefetched = Prefetched {
-        measured: Grid { title: String::new(), x: table.x, cells: Vec::new() },
-        simulated: Grid { title: String::new(), x: table.x, cells: Vec::new() },
+        measured: Grid {
+            title: alone("measured here with 8 threads"),
+            x: table.x,
+            cells: Vec::new(),
+        },
+        simulated: Grid { title: alone("simulated 16 processors"), x: table.x, cells: Vec::new() },
     };
     for recorded in &workloads {
         let (workload, frames) = (&recorded.measured, recorded.size.frames);
@@ -235,6 +240,7 @@ pub fn run(table: &Sizes, task: &Task) -> Res<Findings> {
         .chain(measured.counts(&CONTENTION))
         .chain(measured.counts(&SLEEPING))
         .chain(simulated.counts(&SIMULATED_CONTENTION))
+        .chain(prefetched.samples())
         .collect(),
         tables: vec![
             simulated.table(&SIMULATED_CONTENTION),
@@ -261,6 +267,28 @@ fn judged(task: &Task, bars: Vec<Bar>) -> Vec<Bar> {
 struct Prefetched {
     measured: Grid<RunResult>,
     simulated: Grid<Outcome>,
+}
+
+impl Prefetched {
+    /// Returns all results, which are stored and not drawn.
+    fn samples(&self) -> Vec<Samples> {
+        let Self { measured, simulated } = self;
+        if measured.cells.is_empty() {
+            return Vec::new();
+        }
+        let mut all = vec![
+            simulated.samples(&SIMULATED_CONTENTION),
+            simulated.samples(&SIMULATED_RATE),
+            measured.samples(&CONTENTION),
+            measured.samples(&SLEEPING),
+            measured.samples(&RATE),
+        ];
+        all.extend(measured.place_samples());
+        all.extend(
+            [measured.counts(&CONTENTION), measured.counts(&SLEEPING)].into_iter().flatten(),
+        );
+        all.into_iter().map(|samples| Samples { drawn: false, ..samples }).collect()
+    }
 }
 
 /// Reports by workload whether a short queue beats prefetching alone, as the source claims.

@@ -107,8 +107,9 @@ pub fn agreement(measured: &[(Case, Vec<Figures>)]) -> Vec<String> {
              for a millisecond. The engine's latch does this in none of its settings.",
             ratios.join(", ")
         ),
-        "Comparable: the load (pgbench -S, simple protocol, 100 clients, 100 threads, all in memory), one lock behind every page access, and \
-         the share of CPU time in the lock, by perf: it includes spinning and excludes sleeping. The source's scale is 1,000. The share of the \
+        "Comparable: the load (pgbench -S, simple protocol, 100 clients, 100 threads, all in memory), and the share of CPU time in \
+         the lock, by perf: it includes spinning and excludes sleeping. The source does not say which lock s_lock spins on, nor how often it is \
+         taken; here it is one behind every page access. The source's scale is 1,000. The share of the \
          workers' time has no counterpart there: it is the time waited, spinning or asleep, and includes the time that a waiter was runnable \
          without a core. Greenplum has a process for each of 100 clients, and each requests the lock; Clearway has only its workers."
             .into(),
