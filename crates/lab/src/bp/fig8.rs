@@ -64,12 +64,14 @@ impl Placed for RunResult {
 }
 
 /// The bars: the source's claims.
-pub const BARS: [&str; 3] = [COINCIDE, SMALLEST, LARGEST];
+pub const BARS: [&str; 4] = [COINCIDE, SMALLEST, LARGEST, LOCKED];
 const COINCIDE: &str = "hit ratios of 2q/locked and 2q/batched-prefetched: largest difference";
 const SMALLEST: &str =
     "smallest pool: throughput of 2q/batched-prefetched over that of clock-sweep, worst workload";
 const LARGEST: &str =
     "largest pool: throughput of 2q/batched-prefetched over that of clock-sweep, worst workload";
+const LOCKED: &str =
+    "largest pool: throughput of 2q/locked over that of clock-sweep, best workload";
 /// Percentage points of hit ratio within which two curves coincide in the source's figure.
 const COINCIDENT: f64 = 0.5;
 /// Two throughput curves within 5 % coincide.
@@ -306,7 +308,7 @@ fn part(
 
 /// Returns the bars over all workloads.
 fn bars(grids: &[Grid<RunResult>]) -> Vec<Bar> {
-    let points = Pairs::of(grids, How::Locked, &HITS, Grid::positions);
+    let points = Pairs::of(grids, [How::BatchedPrefetched, How::Locked], &HITS, Grid::positions);
     let coincide = points.bar(
         COINCIDE,
         |[ours, locked]| -(ours - locked).abs(),
@@ -317,7 +319,7 @@ fn bars(grids: &[Grid<RunResult>]) -> Vec<Bar> {
     );
     let over_clock = |name, least: f64, place: fn((f64, f64)) -> f64| {
         let at = |grid: &Grid<RunResult>| names(grid).map(place).into_iter().collect();
-        let pairs = Pairs::of(grids, How::Clock, &RATE, at);
+        let pairs = Pairs::of(grids, [How::BatchedPrefetched, How::Clock], &RATE, at);
         pairs.bar(
             name,
             |[ours, clock]| ours / clock,
@@ -326,10 +328,16 @@ fn bars(grids: &[Grid<RunResult>]) -> Vec<Bar> {
     };
     let smallest = over_clock(SMALLEST, 1.0, |(least, _)| least);
     let largest = over_clock(LARGEST, SAME, |(_, most)| most);
-    [coincide, smallest, largest].into_iter().flatten().collect()
+    let at_most = |grid: &Grid<RunResult>| names(grid).map(|(_, most)| most).into_iter().collect();
+    let locked = Pairs::of(grids, [How::Locked, How::Clock], &RATE, at_most).bar(
+        LOCKED,
+        |[locked, clock]| -(locked / clock),
+        |name, [locked, clock]| Bar::ratio(name, Bound::AtMost(1.0), locked, clock),
+    );
+    [coincide, smallest, largest, locked].into_iter().flatten().collect()
 }
 
-/// Batching with prefetching beside another system, with the cores in the same state.
+/// A system beside another one, with the cores in the same state.
 #[derive(Default)]
 struct Pairs {
     judged: Vec<[Reading; 2]>,
@@ -340,12 +348,11 @@ struct Pairs {
 impl Pairs {
     fn of(
         grids: &[Grid<RunResult>],
-        other: How,
+        systems: [How; 2],
         measure: &Measure<RunResult>,
         places: impl Fn(&Grid<RunResult>) -> Vec<f64>,
     ) -> Self {
-        let names =
-            [How::BatchedPrefetched, other].map(|how| Shared { policy: POLICY, how }.name());
+        let names = systems.map(|how| Shared { policy: POLICY, how }.name());
         let mut pairs = Self::default();
         for (grid, x) in
             grids.iter().flat_map(|grid| places(grid).into_iter().map(move |x| (grid, x)))

@@ -58,7 +58,7 @@ pub const FIG6: Experiment = Experiment {
     source_found: "Only speculation suffers. It is ahead of locking until 5 % abort, and near \
                    blocking with 10 %. Blocking and locking are slightly faster with 10 % than \
                    without aborts.",
-    bars: &[figures::ABORTS_EQUAL_BLOCKING],
+    bars: &[figures::AHEAD_WITH_3, figures::LEVEL_WITH_5, figures::ABORTS_EQUAL_BLOCKING],
     run: |task| figure::run(task, &figures::FIG6),
 };
 

@@ -28,6 +28,13 @@ pub struct Figure {
     published: &'static [Published],
 }
 
+impl Figure {
+    /// Returns true if no transaction writes.
+    fn is_read_only(&self) -> bool {
+        self.writes == 0.0
+    }
+}
+
 /// A statement of the source about a figure, and our value for it.
 struct Published {
     what: &'static str,
@@ -151,7 +158,12 @@ pub fn run(task: &Task, figure: &Figure) -> Res<Findings> {
         .flat_map(|system| thetas.iter().map(move |theta| (system, *theta)));
     let judged = |system: System, theta| {
         let of_bar = figure.bar.is_some_and(|bar| [bar.system, TCP].contains(&system));
-        of_bar && theta == judge::THETA
+        let of_order =
+            [M_S, TWO_SIDED, TCP].contains(&system) || (system == M && theta == judge::COLLAPSED);
+        match figure.is_read_only() {
+            true => of_order,
+            false => of_bar && theta == judge::THETA,
+        }
     };
     let wanted = |(system, theta): &(System, f64)| {
         task.part.wants(&format!("{} {theta}", system.name), judged(*system, *theta))
@@ -186,8 +198,11 @@ pub fn run(task: &Task, figure: &Figure) -> Res<Findings> {
             fewer = varied.ratios;
         }
     }
-    let bars: Vec<Bar> =
-        figure.bar.into_iter().filter_map(|bar| bar.judge(&grid, YcsbOutcome::RATE.of)).collect();
+    let rate = YcsbOutcome::RATE.of;
+    let bars: Vec<Bar> = match figure.is_read_only() && !matches!(task.part, Part::Only(_)) {
+        true => judge::read_only(&grid, rate),
+        false => figure.bar.into_iter().filter_map(|bar| bar.judge(&grid, rate)).collect(),
+    };
     Ok(Findings {
         configuration: configuration(task),
         seeds,

@@ -1,9 +1,9 @@
 //! The bars of row locks over one-sided memory.
 
 use super::measures::is_changing;
-use super::systems::{M, M_S, System, TCP};
+use super::systems::{M, M_S, System, TCP, TWO_SIDED};
 use crate::bars::{Bar, Bound, Reading};
-use crate::bp::grid::Grid;
+use crate::bp::grid::{Cell, Grid};
 use crate::number::shown;
 use clearway_remote::Protocol;
 use clearway_remote::ycsb::YcsbOutcome;
@@ -22,6 +22,17 @@ pub const NO_WAIT_OVER_TCP: OverTcp =
     OverTcp { name: "NO_WAIT, M/S over TCP, theta 0.85, 50 % writes", system: M_S, at_least: 5.3 };
 pub const WAIT_DIE_OVER_TCP: OverTcp =
     OverTcp { name: "WAIT_DIE, M over TCP, theta 0.85, 50 % writes", system: M, at_least: 10.6 };
+
+pub const ORDER: &str = "thetas where M/S > two-sided > TCP, % of those that are stationary";
+pub const COLLAPSE: &str = "read-only, M over TCP, theta 0.95";
+/// The theta at which M has collapsed if transactions only read.
+pub const COLLAPSED: f64 = 0.95;
+
+pub const ATOMICITY_RETRIES: &str = "NO_WAIT, M/S: atomicity retries per transaction, worst theta";
+pub const ATOMICITY_RETRIES_AT_MOST: f64 = 0.2;
+pub const WAIT_RETRIES: &str = "WAIT_DIE, M/S, theta 0.95: wait retries per transaction";
+/// The source has about 12; a tenth more is still about that.
+pub const WAIT_RETRIES_AT_MOST: f64 = 13.2;
 
 pub const VERBS_A_WAIT: &str = "remote verbs per wait in line for a remote row, theta 0.95";
 pub const VERBS_A_WAIT_AT_MOST: f64 = 2.0;
@@ -81,6 +92,47 @@ impl OverTcp {
     }
 }
 
+/// Returns the rates of systems at a theta, or `None` if one was not run or still changed.
+fn settled<const N: usize>(
+    grid: &Grid<YcsbOutcome>,
+    systems: [System; N],
+    theta: f64,
+    rate: fn(&YcsbOutcome) -> f64,
+) -> Option<[f64; N]> {
+    let of = |system: System| {
+        let is_of = |cell: &&Cell<YcsbOutcome>| cell.system == system.name && cell.x == theta;
+        let cell = grid.cells.iter().find(is_of)?;
+        if cell.figures.iter().any(is_changing) { None } else { grid.at(system.name, theta, rate) }
+    };
+    let rates: Option<Vec<f64>> = systems.into_iter().map(of).collect();
+    rates?.try_into().ok()
+}
+
+/// Judges the claims about read-only transactions: the order of the others at every theta, and that
+/// M collapses.
+pub fn read_only(grid: &Grid<YcsbOutcome>, rate: fn(&YcsbOutcome) -> f64) -> Vec<Bar> {
+    let thetas = grid.cells.iter().filter(|cell| cell.system == TCP.name).map(|cell| cell.x);
+    let orders: Vec<bool> = thetas
+        .filter_map(|theta| settled(grid, [M_S, TWO_SIDED, TCP], theta, rate))
+        .map(|rates| rates.is_sorted_by(|a, b| a > b))
+        .collect();
+    let holds = orders.iter().filter(|holds| **holds).count() as f64;
+    let readings = vec![
+        Reading::new("in order", holds, "thetas", 0),
+        Reading::new("that are stationary", orders.len() as f64, "thetas", 0),
+    ];
+    let value = 100.0 * holds / orders.len() as f64;
+    let order = (!orders.is_empty())
+        .then(|| Bar::measured(ORDER, value, "%", Bound::AtLeast(100.0), readings));
+    let collapse = settled(grid, [M, TCP], COLLAPSED, rate).map(|[ours, tcp]| {
+        let reading = |system: System, rate| Reading::new(system.name, rate, "thousand/s", 1);
+        Bar::ratio(COLLAPSE, Bound::AtMost(1.0), reading(M, ours), reading(TCP, tcp))
+    });
+    let unsettled = |name| Bar::not_here(name, "the systems were not run, or not until stationary");
+    let order = order.unwrap_or_else(|| unsettled(ORDER));
+    vec![order, collapse.unwrap_or_else(|| unsettled(COLLAPSE))]
+}
+
 /// Builds a bar for a count with an upper bound.
 pub fn at_most(name: &str, most: f64, value: f64, readings: Vec<Reading>) -> Bar {
     Bar::measured(name, value, "", Bound::AtMost(most), readings)
@@ -90,7 +142,6 @@ pub fn at_most(name: &str, most: f64, value: f64, readings: Vec<Reading>) -> Bar
 mod tests {
     use super::*;
     use crate::bars::Verdict;
-    use crate::bp::grid::Cell;
     use clearway_remote::ycsb::WINDOWS;
 
     #[test]
@@ -110,6 +161,31 @@ mod tests {
         };
         assert_eq!((verdict(53.0), verdict(52.9)), (Some(Verdict::Ok), Some(Verdict::Short)));
         assert!(WAIT_DIE_OVER_TCP.judge(&grid(53.0), |run| run.rate).is_none(), "M was not run");
+    }
+
+    #[test]
+    fn order_and_collapse_are_judged_where_rates_are_stationary() {
+        let cell = |system: System, x, rate, is_stationary| {
+            let windows = [rate; WINDOWS];
+            let run = YcsbOutcome { rate, windows, is_stationary, ..YcsbOutcome::default() };
+            Cell { system: system.name.into(), x, figures: vec![run] }
+        };
+        let bars = |tcp: f64, is_stationary| {
+            let mut cells = vec![cell(M, COLLAPSED, 4.0, true)];
+            for (x, is_stationary) in [(0.0, true), (COLLAPSED, is_stationary)] {
+                cells.push(cell(M_S, x, 9.0, true));
+                cells.push(cell(TWO_SIDED, x, 7.0, true));
+                cells.push(cell(TCP, x, tcp, is_stationary));
+            }
+            let grid = Grid { title: String::new(), x: "theta", cells };
+            read_only(&grid, |run| run.rate)
+        };
+        let verdicts = |bars: Vec<Bar>| bars.iter().map(|b| b.verdict(false)).collect::<Vec<_>>();
+        assert_eq!(verdicts(bars(5.0, true)), [Verdict::Ok, Verdict::Ok]);
+        assert_eq!(verdicts(bars(3.0, true)), [Verdict::Ok, Verdict::Short]);
+        assert_eq!(verdicts(bars(8.0, true)), [Verdict::Short, Verdict::Ok]);
+        assert_eq!(verdicts(bars(5.0, false)), [Verdict::Ok, Verdict::NotHere]);
+        assert!(bars(5.0, false)[0].explained().contains("beside that are stationary 1"));
     }
 
     #[test]

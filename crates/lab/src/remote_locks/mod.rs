@@ -60,7 +60,7 @@ pub const FIG4: Experiment = Experiment {
     source: SOURCE,
     source_found: "M/S beats two-sided beats TCP at every theta, and all three are flat without \
          aborts; M collapses, below TCP above 0.9, with more than 40 % aborts.",
-    bars: &[],
+    bars: &[judge::ORDER, judge::COLLAPSE],
     run: |task| figure::run(task, &figure::FIG4),
 };
 
@@ -85,7 +85,7 @@ pub const TABLE2: Experiment = Experiment {
     source: SOURCE,
     source_found: "Less than 0.2 atomicity retries a transaction (NO_WAIT, M/S); up to about 12 \
          wait retries (WAIT_DIE, M/S, theta 0.95).",
-    bars: &[judge::VERBS_A_WAIT],
+    bars: &[judge::ATOMICITY_RETRIES, judge::WAIT_RETRIES, judge::VERBS_A_WAIT],
     run: tables::retries,
 };
 

@@ -2,7 +2,7 @@
 
 use super::systems::{LINE, LINE_CACHED, Load, M, M_S, ONE_ROUND, ONE_ROUND_CACHED, System};
 use super::{configuration, judge, protocol_name, seeds};
-use crate::bars::Reading;
+use crate::bars::{Bar, Reading};
 use crate::experiment::Task;
 use crate::number::median;
 use crate::progress::Progress;
@@ -43,13 +43,16 @@ fn cases(
     thetas: &[f64],
 ) -> Res<Vec<Case>> {
     let all = systems.iter().flat_map(|system| thetas.iter().map(move |theta| (*system, *theta)));
-    let judged = |system, theta| match system {
-        LINE => theta == 0.95,
+    let judged = |protocol, system, theta| match (protocol, system) {
+        (_, LINE) | (Protocol::WaitDie, M_S) => theta == 0.95,
+        (Protocol::NoWait, M_S) => theta > 0.0,
         _ => system == ONE_ROUND_CACHED,
     };
     let wanted = |((protocol, system), theta): &((Protocol, System), f64)| {
-        task.part
-            .wants(&format!("{} {theta}", Case::name(*protocol, *system)), judged(*system, *theta))
+        task.part.wants(
+            &format!("{} {theta}", Case::name(*protocol, *system)),
+            judged(*protocol, *system, *theta),
+        )
     };
     let wanted: Vec<_> = all.filter(wanted).collect();
     let mut progress = Progress::new(name, wanted.len());
@@ -104,6 +107,7 @@ pub fn retries(task: &Task) -> Res<Findings> {
             vec![reading],
         )
     });
+    let bars = retry_bars(&cases).into_iter().chain(bar).collect();
     Ok(Findings {
         configuration: configuration(task),
         seeds: seeds(task),
@@ -118,8 +122,27 @@ pub fn retries(task: &Task) -> Res<Findings> {
              line posts one more WRITE to hand it over."
                 .into(),
         ],
-        bars: bar.into_iter().collect(),
+        bars,
     })
+}
+
+/// Judges the source's two numbers.
+fn retry_bars(cases: &[Case]) -> Vec<Bar> {
+    let worst = |protocol, at: usize, thetas: &dyn Fn(f64) -> bool| {
+        let of = cases.iter().filter(|c| (c.protocol, c.system) == (protocol, M_S));
+        let of =
+            of.filter(|case| thetas(case.theta)).map(|case| (case.theta, case.of(RETRIES[at].2)));
+        of.max_by(|a, b| a.1.total_cmp(&b.1))
+    };
+    let bar = |name, most, (theta, value): (f64, f64)| {
+        let reading = Reading::new(&format!("theta {theta}"), value, "", 3);
+        judge::at_most(name, most, value, vec![reading])
+    };
+    let atomicity = worst(Protocol::NoWait, 0, &|_| true)
+        .map(|of| bar(judge::ATOMICITY_RETRIES, judge::ATOMICITY_RETRIES_AT_MOST, of));
+    let waits = worst(Protocol::WaitDie, 1, &|theta| theta == 0.95)
+        .map(|of| bar(judge::WAIT_RETRIES, judge::WAIT_RETRIES_AT_MOST, of));
+    atomicity.into_iter().chain(waits).collect()
 }
 
 const PHASES: [Count; 8] = [
@@ -231,5 +254,35 @@ fn samples(cases: &[Case], (name, _, of): &Count) -> Samples {
         series,
         drawn: *name == RETRIES[1].0,
         marked: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bars::Verdict;
+
+    #[test]
+    fn retries_are_judged_by_the_numbers_of_the_source() {
+        let case = |protocol, theta, atomicity_retries, wait_retries| {
+            let mut run = YcsbOutcome::default();
+            run.stats.commits = 1_000;
+            run.stats.atomicity_retries = atomicity_retries;
+            run.stats.wait_retries = wait_retries;
+            let runs = vec![run];
+            Case { protocol, system: M_S, theta, runs }
+        };
+        let verdicts = |atomicity, waits| -> Vec<Verdict> {
+            let cases = [
+                case(Protocol::NoWait, 0.8, 100, 0),
+                case(Protocol::NoWait, 0.95, atomicity, 0),
+                case(Protocol::WaitDie, 0.9, 0, 90_000),
+                case(Protocol::WaitDie, 0.95, 0, waits),
+            ];
+            retry_bars(&cases).iter().map(|bar| bar.verdict(false)).collect()
+        };
+        assert_eq!(verdicts(200, 13_000), [Verdict::Ok, Verdict::Ok]);
+        assert_eq!(verdicts(302, 17_420), [Verdict::Short, Verdict::Short]);
+        assert_eq!(retry_bars(&[]), Vec::new());
     }
 }
