@@ -497,6 +497,7 @@ mod tests {
             lines[1].starts_with("ok 1.20 x") && lines[2].starts_with("short 0.90 x"),
             "{lines:?}"
         );
+        assert!(lines[3].starts_with("ok 0.75 x"), "{lines:?}");
         assert_eq!(bars.iter().map(|bar| bar.name.as_str()).collect::<Vec<_>>(), BARS);
     }
 }

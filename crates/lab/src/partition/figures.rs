@@ -276,7 +276,8 @@ pub const FIG7: Figure = Figure {
     ],
     agreement: &[
         "The driver charges the rows of both rounds once, and nothing for the messages of the \
-         second round. The source does not give their CPU time.",
+         second round. The source has twice as many messages as with one round, and does not give \
+         their CPU time. So the costs of locking are those of one round.",
         "In the source, transactions run behind one of several rounds after its last round. Here \
          they never do, so speculation equals blocking.",
     ],
