@@ -35,11 +35,9 @@ const FALLS: [&str; 3] = [
     "DBT-2-like, 8 and 16 threads: waits that sleep in 2q/locked over those in 2q/batched, at least 127 in the source, worst case",
     "TableScan, 8 and 16 threads: waits that sleep in 2q/locked over those in 2q/batched, at least 127 in the source, worst case",
 ];
-/// According to the source, contention falls by a factor of 127 to more than 9,000.
+/// According to the source, contention falls by a factor of 127 to more than 9,000. A thread also
+/// sleeps without a wait now and then, which only makes our factor smaller.
 const FALL_AT_LEAST: f64 = 127.0;
-/// Fewer sleeps of batching, in all repetitions together, say nothing: a thread also sleeps without
-/// a wait on a hit. The clock and our default, whose hits wait for no latch, have up to 24.
-const BACKGROUND: f64 = 30.0;
 /// According to the source, batching reaches the clock's throughput.
 const RATES: [&str; 3] = [
     "DBT-1-like, 8 and 16 threads: throughput of 2q/batched over that of clock-sweep, worst case",
@@ -95,6 +93,11 @@ impl Waits {
 
     fn per_million(self) -> f64 {
         self.waits * 1e6 / self.accesses.max(1.0)
+    }
+
+    /// Counts no wait as one: the true rate may be just below that.
+    fn at_least_one(self) -> Self {
+        Self { waits: self.waits.max(1.0), ..self }
     }
 
     /// Shows a count if there are too few waits for a rate.
@@ -154,20 +157,12 @@ fn falls(of: &Scaled, policy: PolicyKind, name: &str) -> Option<Bar> {
     let [locked, batched] = [How::Locked, How::Batched].map(|how| Shared { policy, how });
     let waits = |shared, threads| Waits::of(of, shared, threads, sleeps, Grid::repetitions);
     let ratio = |threads| {
-        Some(waits(locked, threads)?.per_million() / waits(batched, threads)?.per_million())
+        Some(
+            waits(locked, threads)?.per_million()
+                / waits(batched, threads)?.at_least_one().per_million(),
+        )
     };
     let value = threads(of).into_iter().filter_map(ratio).min_by(f64::total_cmp)?;
-    let slept = |shared| move |threads| Some(waits(shared, threads)?.waits);
-    let fewest = threads(of).into_iter().filter_map(slept(batched)).fold(f64::INFINITY, f64::min);
-    if fewest < BACKGROUND {
-        return Some(Bar::not_here(
-            name,
-            format!(
-                "{fewest} sleeps in {} in all repetitions: fewer than {BACKGROUND} can have other causes than its latch",
-                batched.name()
-            ),
-        ));
-    }
     if threads(of)
         .into_iter()
         .filter_map(|threads| waits(locked, threads))
@@ -309,13 +304,11 @@ mod tests {
     }
 
     #[test]
-    fn sleeps_in_the_background_are_no_denominator() {
-        let bar = &judged([3_000.0, 1_500.0, 14.0, 20.0])[0];
-        assert!(bar.explained().contains("28 sleeps in 2q/batched"), "{bar:?}");
-        assert_eq!(bar.verdict(false), Verdict::NotHere);
-        assert_eq!(judged([3_000.0, 3_000.0, 20.0, 20.0])[0].verdict(false), Verdict::Ok);
-        let bar = &judged([3_000.0, 2_500.0, 20.0, 20.0])[0];
-        assert_eq!(bar.verdict(false), Verdict::Short, "125 times");
+    fn the_source_wants_127_times_fewer_sleeps() {
+        for (locked, verdict) in [(2_500.0, Verdict::Short), (2_600.0, Verdict::Ok)] {
+            assert_eq!(judged([locked, 3_000.0, 20.0, 20.0])[0].verdict(false), verdict);
+        }
+        assert_eq!(judged([300.0, 300.0, 0.0, 0.0])[0].verdict(false), Verdict::Ok, "no sleep");
     }
 
     /// Returns a measured workload: batched and the clock with 8 and 16 threads, each with a run
