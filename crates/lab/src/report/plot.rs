@@ -6,8 +6,8 @@
 //! Published numbers have hollow symbols and the colour of the system that they belong to. Points
 //! that are marked, such as fitted ones, are crosses. A series without points is not in the legend.
 //!
-//! The drawing uses the colours of a light page. The page's style ([`style`]) maps them to dark
-//! ones, so the drawing needs no knowledge of the colour scheme.
+//! The drawing uses the colours of a light page. The page's style ([`super::pen::style`]) maps them
+//! to dark ones, so the drawing needs no knowledge of the colour scheme.
 
 use super::legend::Legend;
 use super::pen::{Area, Drawn, GRID, INK, POINT, Pen, cross, path, symbol};
