@@ -109,8 +109,8 @@ table::settings! {
     /// has closed its side may take to read more of its replies, 10 to 600000. The connection is
     /// closed afterwards [default: 60000]
     startup_timeout_ms("MILLISECONDS"): u64 => u64 = 60_000, in 10..=600_000;
-    /// Microseconds that an idle worker spins before it sleeps, while few sessions are active and
-    /// none waits for a sync, 0 to 10000; 0 sleeps at once [default: 50]
+    /// Microseconds that a worker with active sessions polls before it sleeps, unless another
+    /// program uses its core, 0 to 10000; 0 sleeps at once [default: 50]
     spin_us("MICROSECONDS"): u64 => u64 = 50, in 0..=10_000;
     /// Address and port of a metrics endpoint for Prometheus, `http://ADDR/metrics`. Port 0 lets
     /// the system choose [default: none]

@@ -31,6 +31,7 @@ mod net;
 pub mod output;
 mod page_io;
 mod plans;
+mod polling;
 pub mod serve;
 mod session;
 mod sessions;

@@ -14,6 +14,7 @@ use crate::group_commit::{Awaiting, GroupCommit};
 use crate::io::Input;
 use crate::net::{Listener, Stream};
 use crate::plans::Plans;
+use crate::polling::{Load, Polling};
 use crate::session::{Context, Session, Turn};
 use crate::sessions::Roll;
 use crate::shared::{Note, Shared};
@@ -73,6 +74,7 @@ pub struct Worker {
     next_worker: usize,
     accept_after: Option<Instant>,
     descriptors: DescriptorWatch,
+    polling: Polling,
     epoch: u64,
     epoch_ends: Instant,
     busy: usize,
@@ -116,6 +118,7 @@ impl Worker {
             next_worker: 0,
             accept_after: None,
             descriptors: DescriptorWatch::default(),
+            polling: Polling::default(),
             epoch: 1,
             epoch_ends: Instant::now() + EPOCH,
             busy: 0,
@@ -200,7 +203,7 @@ impl Worker {
             }
             self.request_durable();
         }
-        let Some(now) = self.spin(events, now) else { return };
+        let Some(now) = self.poll_briefly(events, now) else { return };
         let bell = self.shared.bell(usize::from(self.id)).clone();
         bell.prepare_park();
         self.handle_engine_events();
@@ -220,19 +223,18 @@ impl Worker {
         }
     }
 
-    /// Polls without sleeping while few sessions are active and none waits for a sync. Returns the
-    /// time at the end, or `None` if there is work.
-    fn spin(&mut self, events: &mut Events, now: Instant) -> Option<Instant> {
+    /// Polls without sleeping if that pays. Returns the time at the end; `None` if there is work.
+    fn poll_briefly(&mut self, events: &mut Events, now: Instant) -> Option<Instant> {
         self.count_epoch(now);
+        let load = Load {
+            own_busy: self.busy + self.busy_published,
+            awaiting: self.awaiting.len(),
+            // Relaxed: a hint.
+            busy: self.shared.busy.load(Ordering::Relaxed),
+            workers: self.shared.workers(),
+        };
         let spin = Duration::from_micros(self.shared.config.spin_us);
-        // A sync takes longer than spinning pays for, and it needs a core for the log's flusher.
-        // Relaxed: a hint. If at least as many sessions as workers are busy, spinning would take
-        // the clients' cores.
-        if spin.is_zero()
-            || self.busy + self.busy_published == 0
-            || self.awaiting.len() > 0
-            || self.shared.busy.load(Ordering::Relaxed) >= self.shared.workers()
-        {
+        if spin.is_zero() || !self.polling.pays(now, load) {
             return Some(now);
         }
         let until = now + spin;
@@ -246,12 +248,15 @@ impl Worker {
                 return None;
             }
             self.request_durable();
-            let now = Instant::now();
-            if now >= until {
-                return Some(now);
+            let began = Instant::now();
+            if began >= until {
+                return Some(began);
             }
-            // The system may have put the client on this core.
             std::thread::yield_now();
+            let ended = Instant::now();
+            if !self.polling.yielded(began, ended) {
+                return Some(ended);
+            }
         }
     }
 
@@ -275,7 +280,7 @@ impl Worker {
         self.epoch += 1;
         self.epoch_ends = now + EPOCH;
         let (new, old) = (self.busy, self.busy_published);
-        // Relaxed: a hint, as in `spin`.
+        // Relaxed: a hint, as in `poll_briefly`.
         if new > old {
             self.shared.busy.fetch_add(new - old, Ordering::Relaxed);
         } else if old > new {
