@@ -67,7 +67,8 @@ impl<F: Placed> Grid<F> {
         self.cells.iter().flat_map(|cell| &cell.figures).filter_map(Placed::place)
     }
 
-    fn results(&self, system: &str, x: f64) -> Option<&[F]> {
+    /// Returns the results of a system at a position, if it was run there.
+    pub fn results(&self, system: &str, x: f64) -> Option<&[F]> {
         let cell = self.cells.iter().find(|cell| cell.system == system && cell.x == x)?;
         Some(&cell.figures)
     }

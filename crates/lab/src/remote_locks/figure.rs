@@ -219,11 +219,7 @@ pub fn run(task: &Task, figure: &Figure) -> Res<Findings> {
 
 fn compared_with_tcp(figure: &Figure, grid: &Grid<YcsbOutcome>, bar: &OverTcp) -> Option<Compared> {
     // The first repetition has seed 1.
-    let first = |system: System| {
-        let mut cells = grid.cells.iter();
-        let cell = cells.find(|cell| cell.system == system.name && cell.x == judge::THETA)?;
-        cell.figures.first().copied()
-    };
+    let first = |system: System| grid.results(system.name, judge::THETA)?.first().copied();
     let estimated = Ratio { ours: first(bar.system)?, tcp: first(TCP)? };
     let (protocol, writes) = (figure.protocol, figure.writes);
     Some(Compared { protocol, writes, system: bar.system, estimated })
@@ -279,14 +275,13 @@ fn published(figure: &Figure, grid: &Grid<YcsbOutcome>) -> Table {
 /// rates: a run that is stationary has ended, and has no rate in later windows.
 fn windows(grid: &Grid<YcsbOutcome>, bar: &OverTcp) -> Table {
     let rates = |system: System| -> Option<Vec<Vec<f64>>> {
-        let name = system.name;
-        let cell = grid.cells.iter().find(|cell| cell.system == name && cell.x == judge::THETA)?;
+        let runs = grid.results(system.name, judge::THETA)?;
         let of_window = |window: usize| {
             let of_run = |run: &YcsbOutcome| {
                 let end = run.windows.iter().rposition(|rate| *rate > 0.0);
                 end.filter(|end| *end >= window).map(|_| run.windows[window] / 1e3)
             };
-            cell.figures.iter().filter_map(of_run).collect()
+            runs.iter().filter_map(of_run).collect()
         };
         Some((0..WINDOWS).map(of_window).collect())
     };
@@ -389,6 +384,7 @@ fn undecided(bar: &OverTcp, grid: &Grid<YcsbOutcome>, fewer: &[(usize, f64)]) ->
 
 #[cfg(test)]
 mod tests {
+    use super::judge::tests::cell;
     use super::*;
 
     #[test]
@@ -424,17 +420,9 @@ mod tests {
 
     #[test]
     fn a_ratio_that_still_changes_is_not_counted() {
-        let cell = |system: System, rate: f64, is_stationary| {
-            let run = YcsbOutcome {
-                rate,
-                windows: [rate; WINDOWS],
-                is_stationary,
-                ..YcsbOutcome::default()
-            };
-            Cell { system: system.name.into(), x: judge::THETA, figures: vec![run] }
-        };
         let text = |is_stationary| {
-            let cells = vec![cell(M_S, 50.0, true), cell(TCP, 10.0, is_stationary)];
+            let tcp = cell(TCP, judge::THETA, 10.0, is_stationary);
+            let cells = vec![cell(M_S, judge::THETA, 50.0, true), tcp];
             let grid = Grid { title: String::new(), x: "theta", cells };
             agreement(&FIG3, &grid, &[(16, 4.25)]).join("\n")
         };

@@ -3,7 +3,7 @@
 use super::measures::is_changing;
 use super::systems::{M, M_S, System, TCP, TWO_SIDED};
 use crate::bars::{Bar, Bound, Reading};
-use crate::bp::grid::{Cell, Grid};
+use crate::bp::grid::Grid;
 use crate::number::shown;
 use clearway_remote::Protocol;
 use clearway_remote::ycsb::YcsbOutcome;
@@ -62,9 +62,8 @@ impl OverTcp {
     /// Returns the systems whose rates at [`THETA`] still changed when their runs ended.
     pub fn changing(&self, grid: &Grid<YcsbOutcome>) -> Vec<&'static str> {
         let changes = |system: &System| {
-            let mut cells = grid.cells.iter();
-            let cell = cells.find(|cell| cell.system == system.name && cell.x == THETA);
-            cell.is_some_and(|cell| cell.figures.iter().any(is_changing))
+            let runs = grid.results(system.name, THETA);
+            runs.is_some_and(|runs| runs.iter().any(is_changing))
         };
         [self.system, TCP].into_iter().filter(changes).map(|system| system.name).collect()
     }
@@ -100,9 +99,8 @@ fn settled<const N: usize>(
     rate: fn(&YcsbOutcome) -> f64,
 ) -> Option<[f64; N]> {
     let of = |system: System| {
-        let is_of = |cell: &&Cell<YcsbOutcome>| cell.system == system.name && cell.x == theta;
-        let cell = grid.cells.iter().find(is_of)?;
-        if cell.figures.iter().any(is_changing) { None } else { grid.at(system.name, theta, rate) }
+        let runs = grid.results(system.name, theta)?;
+        if runs.iter().any(is_changing) { None } else { grid.at(system.name, theta, rate) }
     };
     let rates: Option<Vec<f64>> = systems.into_iter().map(of).collect();
     rates?.try_into().ok()
@@ -139,10 +137,18 @@ pub fn at_most(name: &str, most: f64, value: f64, readings: Vec<Reading>) -> Bar
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::bars::Verdict;
+    use crate::bp::grid::Cell;
     use clearway_remote::ycsb::WINDOWS;
+
+    /// Returns a cell with one run, which has the rate in all windows.
+    pub fn cell(system: System, x: f64, rate: f64, is_stationary: bool) -> Cell<YcsbOutcome> {
+        let windows = [rate; WINDOWS];
+        let run = YcsbOutcome { rate, windows, is_stationary, ..YcsbOutcome::default() };
+        Cell { system: system.name.into(), x, figures: vec![run] }
+    }
 
     #[test]
     fn ratios_to_tcp_are_judged_at_their_theta() {
@@ -165,11 +171,6 @@ mod tests {
 
     #[test]
     fn order_and_collapse_are_judged_where_rates_are_stationary() {
-        let cell = |system: System, x, rate, is_stationary| {
-            let windows = [rate; WINDOWS];
-            let run = YcsbOutcome { rate, windows, is_stationary, ..YcsbOutcome::default() };
-            Cell { system: system.name.into(), x, figures: vec![run] }
-        };
         let bars = |tcp: f64, is_stationary| {
             let mut cells = vec![cell(M, COLLAPSED, 4.0, true)];
             for (x, is_stationary) in [(0.0, true), (COLLAPSED, is_stationary)] {
@@ -190,17 +191,9 @@ mod tests {
 
     #[test]
     fn a_rate_that_still_changes_decides_nothing() {
-        let cell = |system: System, rate: f64, is_stationary| {
-            let run = YcsbOutcome {
-                rate,
-                windows: [rate; WINDOWS],
-                is_stationary,
-                ..YcsbOutcome::default()
-            };
-            Cell { system: system.name.into(), x: THETA, figures: vec![run] }
-        };
         let bar = |is_stationary| {
-            let cells = vec![cell(M_S, 118.0, true), cell(TCP, 10.0, is_stationary)];
+            let tcp = cell(TCP, THETA, 10.0, is_stationary);
+            let cells = vec![cell(M_S, THETA, 118.0, true), tcp];
             let grid = Grid { title: String::new(), x: "theta", cells };
             NO_WAIT_OVER_TCP.judge(&grid, |run| run.rate).unwrap()
         };
