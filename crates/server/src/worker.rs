@@ -264,8 +264,8 @@ impl Worker {
         if self.shared.stopping() {
             return Some(Duration::from_millis(10));
         }
-        // A sleeping worker must not keep its sessions counted as busy: the others would never
-        // spin.
+        // A sleeping worker must not keep its sessions counted as busy: the others would poll while
+        // theirs wait for syncs.
         let epoch = (self.busy + self.busy_published > 0).then_some(self.epoch_ends);
         let next = [self.timers.next(), self.accept_after, epoch].into_iter().flatten().min();
         // Rounded up to the system's millisecond; otherwise the worker would repeatedly wake a
