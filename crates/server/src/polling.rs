@@ -11,7 +11,10 @@
 //! 2. While one of its sessions waits for a sync, it polls only if the server has more busy
 //!    sessions than workers. Fewer do not bring enough work during a sync, and the flusher needs a
 //!    core.
-//! 3. After a yield that took longer than [`LONG`] it does not poll for [`PAUSE`].
+//! 3. After a yield that took longer than [`LONG`] it does not poll for a pause of [`SHORTEST`]. If
+//!    the next long yield follows a pause sooner than that pause lasted, the next pause is twice as
+//!    long, at most [`LONGEST`]. So a program that computes costs a long yield a second, and a core
+//!    that was lost once, to the kernel or to the host, costs little polling.
 //!
 //! Locking: none; each worker has its own. A crash leaves nothing.
 
@@ -19,8 +22,10 @@ use std::time::{Duration, Instant};
 
 /// Maximum time for which the client, or the flusher, is expected to use the core.
 const LONG: Duration = Duration::from_millis(1);
-/// For how long a worker does not poll after a yield that took longer.
-const PAUSE: Duration = Duration::from_secs(1);
+/// For how long a worker does not poll after a single yield that took longer.
+const SHORTEST: Duration = Duration::from_millis(16);
+/// For how long it does not poll, at most.
+const LONGEST: Duration = Duration::from_secs(1);
 
 /// What a worker knows about the load.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +43,10 @@ pub struct Load {
 /// Decides whether a worker polls.
 #[derive(Default)]
 pub struct Polling {
+    /// End of the last pause.
     not_before: Option<Instant>,
+    /// Length of the last pause.
+    pause: Duration,
 }
 
 impl Polling {
@@ -53,7 +61,9 @@ impl Polling {
     pub fn yielded(&mut self, began: Instant, ended: Instant) -> bool {
         let long = ended - began > LONG;
         if long {
-            self.not_before = Some(ended + PAUSE);
+            let again = self.not_before.is_some_and(|at| began < at + self.pause);
+            self.pause = if again { (self.pause * 2).min(LONGEST) } else { SHORTEST };
+            self.not_before = Some(ended + self.pause);
         }
         !long
     }
@@ -80,14 +90,30 @@ mod tests {
         assert!(polling.pays(now, Load { awaiting: 1, busy: 3, ..ONE }));
     }
 
+    /// Yields for longer than `LONG` at `began`. Returns how long the worker then does not poll.
+    fn pause_after(polling: &mut Polling, began: Instant) -> Duration {
+        let ended = began + LONG + Duration::from_nanos(1);
+        assert!(!polling.yielded(began, ended));
+        let pauses = |pause: &Duration| !polling.pays(ended + *pause, ONE);
+        (1..).map(Duration::from_millis).find(|pause| !pauses(pause)).unwrap()
+    }
+
     #[test]
     fn invariant_3_a_long_yield_is_followed_by_a_pause() {
         let (mut polling, began) = (Polling::default(), Instant::now());
         assert!(polling.yielded(began, began + LONG));
         assert!(polling.pays(began + LONG, ONE));
-        let ended = began + LONG + Duration::from_nanos(1);
-        assert!(!polling.yielded(began, ended));
-        assert!(!polling.pays(ended + PAUSE - Duration::from_nanos(1), ONE));
-        assert!(polling.pays(ended + PAUSE, ONE));
+        assert_eq!(pause_after(&mut polling, began), SHORTEST);
+    }
+
+    #[test]
+    fn invariant_3_long_yields_in_a_row_make_longer_pauses() {
+        let (mut polling, mut at) = (Polling::default(), Instant::now());
+        for expected in [16, 32, 64, 128, 256, 512, 1000, 1000] {
+            let pause = pause_after(&mut polling, at);
+            assert_eq!(pause.as_millis(), expected);
+            at += LONG + pause + pause / 2;
+        }
+        assert_eq!(pause_after(&mut polling, at + LONGEST), SHORTEST);
     }
 }
