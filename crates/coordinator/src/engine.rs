@@ -175,8 +175,8 @@ impl Engine {
         wakers: Vec<Waker>,
     ) -> Result<Arc<Self>, OpenError> {
         let (limit, slot) = (config.node.version_spill, config.node.version_slot);
-        let mut node = Node::open(disk.clone(), dir, config.node)?;
-        let spill = SpillFile::new(disk, dir, limit, slot);
+        let mut node = Node::open(disk, dir, config.node)?;
+        let spill = SpillFile::new(node.disk(), dir, limit, slot);
         let mut stores = node.take_stores();
         let catalog = bootstrap::load_catalog(&node, &mut stores)?;
         // Before orphans are dropped: one that cannot be freed is hidden, and keeps its id.

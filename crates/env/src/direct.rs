@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
 
-use crate::disk::{Disk, DiskLock, File, Open};
+use crate::disk::{Disk, DiskLock, File, FileId, Open};
 use crate::memory::{ALIGN, Aligned};
 use crate::os_disk::{self, OsDisk, OsFile};
 
@@ -87,6 +87,10 @@ impl Disk for DirectDisk {
 
     fn others_may_write(&self, path: &Path) -> io::Result<bool> {
         OsDisk.others_may_write(path)
+    }
+
+    fn identity(&self, path: &Path) -> io::Result<Option<FileId>> {
+        OsDisk.identity(path)
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {

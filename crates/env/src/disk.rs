@@ -24,6 +24,10 @@ pub enum Open {
 /// lock.
 pub type DiskLock = Box<dyn Send + Sync>;
 
+/// Identifies a file among all that exist: its device and its inode. A name may move from one file
+/// to another.
+pub type FileId = (u64, u64);
+
 /// Returns true if the error means that there is no space: the disk is full, a quota is exhausted,
 /// or a file size limit is reached.
 pub fn is_full(error: &io::Error) -> bool {
@@ -58,6 +62,13 @@ pub trait Disk: Send + Sync {
     fn others_may_write(&self, path: &Path) -> io::Result<bool> {
         let _ = path;
         Ok(false)
+    }
+
+    /// Returns which file or directory has this name; `None` if none has. (Default: always the
+    /// same, for a disk whose directories nobody else changes.)
+    fn identity(&self, path: &Path) -> io::Result<Option<FileId>> {
+        let _ = path;
+        Ok(Some((0, 0)))
     }
 
     /// Returns the names of the files and directories directly in `dir`, sorted. Skips names that

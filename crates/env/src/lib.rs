@@ -24,7 +24,7 @@ mod test_files;
 
 pub use clock::{Clock, OsClock};
 pub use direct::DirectDisk;
-pub use disk::{Disk, DiskLock, File, Open, is_full};
+pub use disk::{Disk, DiskLock, File, FileId, Open, is_full};
 pub use entropy::{Entropy, OsEntropy, SeededEntropy};
 pub use io_pool::{IoPool, Job, QUEUE_LIMIT, Read, ReadTarget, Registered, Write};
 pub use memory::{ALIGN, Aligned, IoMemory};

@@ -13,7 +13,7 @@ use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::Errno;
 
 use crate::direct;
-use crate::disk::{Disk, DiskLock, File, Open};
+use crate::disk::{Disk, DiskLock, File, FileId, Open};
 use crate::memory::ALIGN;
 
 /// Mode bits for the group and for others.
@@ -123,6 +123,14 @@ impl Disk for OsDisk {
 
     fn others_may_write(&self, path: &Path) -> io::Result<bool> {
         Ok(fs::metadata(path).map_err(named("stat", path))?.mode() & OTHERS_WRITE != 0)
+    }
+
+    fn identity(&self, path: &Path) -> io::Result<Option<FileId>> {
+        match fs::symlink_metadata(path) {
+            Ok(found) => Ok(Some((found.dev(), found.ino()))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(named("stat", path)(error)),
+        }
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {

@@ -2,20 +2,32 @@
 //! loses its name.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clearway_env::{Disk, DiskLock};
 
 use crate::error::OpenError;
+use crate::owned::OwnedDisk;
 
 /// Locks a directory, which must exist.
 pub(crate) fn lock(disk: &dyn Disk, dir: &Path) -> Result<DiskLock, OpenError> {
-    disk.lock(&dir.join("lock")).map_err(|error| match error.kind() {
+    disk.lock(&lock_file(dir)).map_err(|error| match error.kind() {
         io::ErrorKind::WouldBlock => {
             OpenError::InUse(format!("the data directory {}", dir.display()))
         }
         _ => OpenError::io(format!("cannot lock {}", dir.display()))(error),
     })
+}
+
+/// Returns the disk for a directory that the caller has locked: see [`OwnedDisk`].
+pub(crate) fn owned(disk: Arc<dyn Disk>, dir: &Path) -> Result<OwnedDisk, OpenError> {
+    let io = OpenError::io(format!("cannot look at the lock of {}", dir.display()));
+    OwnedDisk::new(disk, dir, lock_file(dir)).map_err(io)
+}
+
+fn lock_file(dir: &Path) -> PathBuf {
+    dir.join("lock")
 }
 
 /// Makes the names of a directory and its ancestors durable, since they may just have been created.

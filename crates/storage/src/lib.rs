@@ -33,6 +33,7 @@ mod mini;
 mod node;
 mod opening;
 mod overflow;
+mod owned;
 mod page;
 #[cfg(all(test, not(loom)))]
 mod page_tests;

@@ -38,6 +38,7 @@ use crate::error::{OpenError, OpenErrorKind};
 use crate::mini::Oldest;
 use crate::opening::Locked;
 pub use crate::opening::RecoveryReport;
+use crate::owned::OwnedDisk;
 use crate::record;
 use crate::store::Store;
 use crate::wal::Wal;
@@ -56,7 +57,7 @@ pub struct Node {
     /// A failure outside the log and the pool.
     failed: OnceLock<String>,
     report: RecoveryReport,
-    disk: Arc<dyn Disk>,
+    disk: Arc<OwnedDisk>,
     files: Arc<Files>,
     /// The log from here on is kept: see [`LogPin`].
     pinned: AtomicU64,
@@ -112,6 +113,11 @@ impl Node {
     /// Returns the threads that may block on the disk, for [`LogRead::run`](crate::LogRead::run).
     pub fn io(&self) -> &IoPool {
         &self.io
+    }
+    /// Returns the disk, for other files in the directory. It fails once the directory was moved
+    /// away.
+    pub fn disk(&self) -> Arc<dyn Disk> {
+        self.disk.clone()
     }
     /// Returns what recovery did.
     pub fn recovery(&self) -> &RecoveryReport {
@@ -173,6 +179,7 @@ impl Node {
         control: &mut Control,
         between: &dyn Fn(),
     ) -> Result<State, OpenError> {
+        self.disk.check().map_err(OpenError::io("the data directory is lost"))?;
         let target = self.wal.appended();
         between();
         // Acquire: pairs with the Release in `publish_oldest`. Read after `target`: a transaction
@@ -222,8 +229,8 @@ impl Node {
             self.wal.wait_durable(end).map_err(BackupError::io("cannot write the log"))?;
             Ok(end)
         };
-        let source =
-            backup::Source { disk: &self.disk, files: &self.files, log: self.wal.span(), state };
+        let (disk, log) = (self.disk(), self.wal.span());
+        let source = backup::Source { disk: &disk, files: &self.files, log, state };
         source.copy(target, program, end, step)
     }
 

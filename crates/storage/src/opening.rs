@@ -30,6 +30,7 @@ use crate::config::NodeConfig;
 use crate::control::{self, Control, State};
 use crate::error::{MAX_VALUE, OpenError, StorageError};
 use crate::mini::{Core, Mini, Need, Oldest, Urgency};
+use crate::owned::OwnedDisk;
 use crate::page;
 use crate::record::{self, PageOp, Role};
 use crate::recovery::{self, Analysis, Undoing};
@@ -63,7 +64,7 @@ pub struct RecoveryReport {
 
 /// A directory that is being opened.
 struct Opening {
-    disk: Arc<dyn Disk>,
+    disk: Arc<OwnedDisk>,
     dir: PathBuf,
     config: NodeConfig,
 }
@@ -286,6 +287,7 @@ impl Locked {
         control::refuse_foreign(&*disk, dir)?;
         access::refuse_shared(&*disk, dir)?;
         let lock = access::lock(&*disk, dir)?;
+        let disk = Arc::new(access::owned(disk, dir)?);
         let opening = Opening { disk, dir: dir.to_owned(), config };
         // Before anything is changed, because it may be refused.
         let second_level = opening.second_level()?;
@@ -453,7 +455,7 @@ pub(crate) struct Undone {
     pub(crate) state: State,
     pub(crate) files: Arc<Files>,
     pub(crate) io: Arc<IoPool>,
-    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) disk: Arc<OwnedDisk>,
     pub(crate) control: Control,
     pub(crate) lock: DiskLock,
 }

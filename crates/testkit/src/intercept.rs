@@ -3,7 +3,7 @@
 //!
 //! For tests that count, delay or fail the engine's file operations.
 
-use clearway_env::{Disk, DiskLock, File, Open};
+use clearway_env::{Disk, DiskLock, File, FileId, Open};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -73,6 +73,9 @@ impl<D: Disk> Disk for Intercepted<D> {
     }
     fn others_may_write(&self, path: &Path) -> io::Result<bool> {
         self.disk.others_may_write(path)
+    }
+    fn identity(&self, path: &Path) -> io::Result<Option<FileId>> {
+        self.disk.identity(path)
     }
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         self.disk.list(dir)

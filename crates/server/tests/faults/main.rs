@@ -11,6 +11,7 @@ mod operate;
 mod pack;
 mod place;
 mod private;
+mod replaced;
 mod row_number;
 mod stop;
 mod upgrade;

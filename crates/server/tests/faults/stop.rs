@@ -6,12 +6,14 @@ use crate::place::{LIMIT, Place, binary};
 use clearway_harness::Endpoint;
 use clearway_harness::client::PgClient;
 use clearway_harness::process::Running;
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
 const ROOM: &str = "1MiB";
 
-fn start(place: &Place) -> (Running, Endpoint) {
+/// Starts a server with a small log and rare checkpoints.
+pub fn start(data: &Path) -> (Running, Endpoint) {
     let mut command = Command::new(binary());
     command.args([
         "serve",
@@ -27,7 +29,7 @@ fn start(place: &Place) -> (Running, Endpoint) {
     command
         .args(["--log-segment", ROOM, "--log-buffer", ROOM, "--log-filter", "off"])
         .args(["--checkpoint-interval-s", "3600", "--data"])
-        .arg(place.data());
+        .arg(data);
     let mut running = Running::start(&mut command, "").unwrap();
     loop {
         assert!(running.line(LIMIT).unwrap().is_some(), "no start:\n{}", running.output());
@@ -50,7 +52,7 @@ fn forbid_writes(server: &Running) {
 #[test]
 fn unwritable_log_stops_the_server() {
     let place = Place::new("stop");
-    let (server, endpoint) = start(&place);
+    let (server, endpoint) = start(&place.data());
     let mut client = PgClient::connect(&endpoint, LIMIT).unwrap();
     client.query("create table t (a int primary key)").unwrap();
     let mut acknowledged = 0;
@@ -76,7 +78,7 @@ fn unwritable_log_stops_the_server() {
     );
     assert!(lines[1].starts_with("hint: "), "{lines:?}");
 
-    let (server, endpoint) = start(&place);
+    let (server, endpoint) = start(&place.data());
     let mut client = PgClient::connect(&endpoint, LIMIT).unwrap();
     assert_eq!(client.number("select count(*) from t where a >= 0").unwrap(), acknowledged);
     server.signal("TERM").unwrap();

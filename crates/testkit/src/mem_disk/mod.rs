@@ -55,7 +55,7 @@ use self::faults::{FaultEffect, broken};
 use self::names::{Change, Names};
 use self::space::{Gate, Room};
 use clearway_env::SeededEntropy;
-use clearway_env::{Disk, DiskLock, File, Open};
+use clearway_env::{Disk, DiskLock, File, FileId, Open};
 
 /// Unit of an atomic disk write, in bytes.
 const SECTOR: usize = 512;
@@ -261,6 +261,14 @@ impl Disk for MemDisk {
         Ok(names.files.contains_key(path) || names.has_dir(path))
     }
 
+    /// A file's identity is its place in memory, which no other file gets while it is open. All
+    /// directories have the same.
+    fn identity(&self, path: &Path) -> io::Result<Option<FileId>> {
+        let names = guard(&self.shared.names);
+        let file = names.files.get(path).map(|content| Arc::as_ptr(content).addr() as u64);
+        Ok(file.or(names.has_dir(path).then_some(0)).map(|id| (0, id)))
+    }
+
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
         let injected = self.shared.begin(OpKind::Name, path);
         let mut names = guard(&self.shared.names);
@@ -337,13 +345,17 @@ impl Disk for MemDisk {
         if !guard(&self.shared.locks).insert(path.to_owned()) {
             return Err(error(io::ErrorKind::WouldBlock, "lock", path));
         }
-        Ok(Box::new(Locked { shared: Arc::clone(&self.shared), path: path.to_owned() }))
+        let shared = Arc::clone(&self.shared);
+        let file = guard(&shared.names).files.get(path).cloned();
+        Ok(Box::new(Locked { shared, path: path.to_owned(), _file: file }))
     }
 }
 
 struct Locked {
     shared: Arc<Shared>,
     path: PathBuf,
+    /// Stays open, so no other file gets its identity.
+    _file: Option<names::Shared>,
 }
 
 impl Drop for Locked {
