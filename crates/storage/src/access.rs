@@ -26,7 +26,8 @@ pub(crate) fn owned(disk: Arc<dyn Disk>, dir: &Path) -> Result<OwnedDisk, OpenEr
     OwnedDisk::new(disk, dir, lock_file(dir)).map_err(io)
 }
 
-fn lock_file(dir: &Path) -> PathBuf {
+/// Returns the name of a directory's lock file.
+pub(crate) fn lock_file(dir: &Path) -> PathBuf {
     dir.join("lock")
 }
 

@@ -127,4 +127,17 @@ mod tests {
         }
         assert_eq!(disk.list(dir).expect("names"), ["file", "lock"]);
     }
+
+    #[test]
+    fn a_directory_that_comes_back_stays_lost() {
+        let (disk, dir) = (MemDisk::new(), Path::new("/data"));
+        let (lock_file, away) = (dir.join("lock"), dir.join("away"));
+        disk.create_dir_all(dir).expect("a directory");
+        let _lock = disk.lock(&lock_file).expect("locked");
+        let owned = OwnedDisk::new(Arc::new(disk.clone()), dir, lock_file.clone()).expect("ours");
+        disk.rename(&lock_file, &away).expect("moved away");
+        assert!(owned.check().is_err());
+        disk.rename(&away, &lock_file).expect("moved back");
+        assert!(owned.check().is_err());
+    }
 }

@@ -29,6 +29,7 @@ use clearway_buffer::Files;
 use clearway_env::{Disk, DiskLock, File};
 use clearway_types::{Lsn, PartitionId, TreeId};
 
+use crate::access;
 use crate::config::NodeConfig;
 use crate::control::{Control, State};
 use crate::error::{OpenError, OpenErrorKind};
@@ -121,7 +122,7 @@ impl Checker {
             let what = format!("{} is not a data directory: it has no control file", dir.display());
             return Err(OpenError::Refused(what));
         }
-        let lock_file = dir.join("lock");
+        let lock_file = access::lock_file(dir);
         // Without the lock file no server has the directory open; creating it would change the
         // directory.
         let lock = if disk.exists(&lock_file).map_err(io())? {
