@@ -97,13 +97,19 @@ mod tests {
     use super::*;
     use clearway_testkit::MemDisk;
 
+    /// Makes and locks the directory.
+    fn lock(disk: &MemDisk, dir: &Path, lock_file: &Path) -> (DiskLock, OwnedDisk) {
+        disk.create_dir_all(dir).expect("a directory");
+        let lock = disk.lock(lock_file).expect("locked");
+        let owned = OwnedDisk::new(Arc::new(disk.clone()), dir, lock_file.to_owned());
+        (lock, owned.expect("ours"))
+    }
+
     #[test]
     fn no_name_is_used_once_the_lock_file_is_another_one() {
         let (disk, dir) = (MemDisk::new(), Path::new("/data"));
         let (lock_file, file) = (dir.join("lock"), dir.join("file"));
-        disk.create_dir_all(dir).expect("a directory");
-        let _lock = disk.lock(&lock_file).expect("locked");
-        let owned = OwnedDisk::new(Arc::new(disk.clone()), dir, lock_file.clone()).expect("ours");
+        let (_lock, owned) = lock(&disk, dir, &lock_file);
         owned.open(&file, Open::Create).expect("created");
 
         for replace in [false, true] {
@@ -132,9 +138,7 @@ mod tests {
     fn a_directory_that_comes_back_stays_lost() {
         let (disk, dir) = (MemDisk::new(), Path::new("/data"));
         let (lock_file, away) = (dir.join("lock"), dir.join("away"));
-        disk.create_dir_all(dir).expect("a directory");
-        let _lock = disk.lock(&lock_file).expect("locked");
-        let owned = OwnedDisk::new(Arc::new(disk.clone()), dir, lock_file.clone()).expect("ours");
+        let (_lock, owned) = lock(&disk, dir, &lock_file);
         disk.rename(&lock_file, &away).expect("moved away");
         assert!(owned.check().is_err());
         disk.rename(&away, &lock_file).expect("moved back");
