@@ -47,7 +47,7 @@ pub fn has_positions(samples: &Samples) -> bool {
 fn near(findings: &Findings, samples: &Samples) -> Chart {
     let mut chart = Chart { samples: samples.clone(), near_only: false };
     let lines = || findings.samples.iter().filter(|other| other.title.ends_with(LINE));
-    let shortest = lines().flat_map(values).fold(f64::NAN, f64::min);
+    let shortest = place::shortest_trip(lines().flat_map(values));
     let is_of = |other: &&Samples| {
         let title = other.title.strip_suffix(LINE);
         title.is_some_and(|title| samples.title.starts_with(title)) && samples.title != other.title
