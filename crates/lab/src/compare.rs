@@ -1,6 +1,8 @@
 //! Runs the same pgbench cases on several servers, interleaved, so that disturbances of the machine
 //! affect all of them.
 
+mod losses;
+
 use crate::experiment::Task;
 use crate::last_run::LastRun;
 use crate::number::{self, median};
@@ -382,8 +384,8 @@ impl Comparison {
         let noise = self.noise();
         if agree < of && noise > TOLERANCE {
             said.push(format!(
-                "The repetitions of a case differ by a factor of up to {}: the machine was disturbed, and no ratio is more precise than \
-                 that. Repeat the run on an idle machine for reliable ratios.",
+                "The repetitions of a case differ by a factor of up to {}, so no ratio is more precise than \
+                 that. The machine may have been disturbed: repeat the run on an idle one.",
                 number::shown(noise, 2)
             ));
         }

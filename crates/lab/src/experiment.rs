@@ -17,6 +17,8 @@ pub struct Experiment {
     pub source: &'static str,
     /// What the source found.
     pub source_found: &'static str,
+    /// What its results do not show, and which of them follow from the method; one paragraph each.
+    pub limits: &'static [&'static str],
     /// The bars it measures. A run must return each of them in [`Findings::bars`].
     pub bars: &'static [&'static str],
     /// Runs the experiment, or the requested part of it.

@@ -214,8 +214,7 @@ fn command(command: Command) -> Result<(), Failure> {
             let directory = directory(quick);
             let out = out.unwrap_or_else(|| directory.join("report.html"));
             let directory = if of_published { published() } else { directory };
-            let names = EXPERIMENTS.each_ref().map(|e| e.name);
-            let records = report::write(&directory, &out, &names)?;
+            let records = report::write(&directory, &out, &EXPERIMENTS)?;
             println!("records: {records}, page: {}", out.display());
         }
     }
@@ -348,7 +347,9 @@ mod tests {
         assert_eq!(names.len(), EXPERIMENTS.len());
         assert!(!names.contains(&ALL));
         for e in &EXPERIMENTS {
-            assert!(![e.about, e.question, e.source, e.source_found].contains(&""), "{}", e.name);
+            let texts = [e.about, e.question, e.source, e.source_found];
+            assert!(!texts.iter().chain(e.limits).any(|text| text.is_empty()), "{}", e.name);
+            assert!(!e.limits.is_empty(), "{}", e.name);
         }
     }
 
@@ -393,6 +394,7 @@ mod tests {
         question: "",
         source: "",
         source_found: "",
+        limits: &["It measures nothing."],
         bars: &["low", "high"],
         run: |task| {
             let reading = |value| bars::Reading::new("r", value, "", 0);

@@ -16,6 +16,10 @@ pub const EXPERIMENT: Experiment = Experiment {
     source: "Our own question. Both servers read through the page cache. Each has its own memory control group with the same limit. The group is charged \
              for the page cache and all of the server's processes, so the cache holds part of the tables. (The installed PostgreSQL may not support direct I/O, so both cannot use it.)",
     source_found: "Nothing is published about it.",
+    limits: &[
+        "The limit of memory is the same, but Clearway's tables are half as large as PostgreSQL's, so a page cache of the same size holds a larger part of them.",
+        "Client and servers share the cores of one machine.",
+    ],
     bars: &[BARS[0].name],
     run,
 };

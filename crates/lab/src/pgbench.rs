@@ -17,6 +17,10 @@ pub const EXPERIMENT: Experiment = Experiment {
     question: "How fast does Clearway run pgbench's built-in scripts, compared with a PostgreSQL with the same durability and pool size on the same machine?",
     source: "Our own question: published pgbench results come from other machines and settings. The ratios of our last run are those of docs/measurements.md, which names their commit and machine.",
     source_found: "Clearway has a higher throughput than PostgreSQL in every case, with the largest ratios at many clients.",
+    limits: &[
+        "Client and servers share the cores of one machine. PostgreSQL has its defaults, except for the pool's size, and no connection pooler.",
+        "pgbench logs a twentieth of the transactions, at random. Latencies are of these.",
+    ],
     bars: &[BARS[0].name, BARS[1].name],
     run,
 };

@@ -29,6 +29,10 @@ pub const EXPERIMENT: Experiment = Experiment {
     question: "How much slower are writing transactions while others scan whole tables, and while an old snapshot is open?",
     source: "Our own question. A snapshot reader waits for no row lock, and no transaction waits for it.",
     source_found: "Nothing is published about this load.",
+    limits: &[
+        "The reader and the clients share the cores of one machine. The client that burns a core shows how much of a slowdown is due to that.",
+        "The bars judge the decay within a run, waits, and p99 beside the client that burns a core; none judges the throughput beside a reader.",
+    ],
     bars: &[HELD, WAITING, SLOWER],
     run,
 };
@@ -134,9 +138,24 @@ fn run(task: &Task) -> Res<Findings> {
     let cases = measured(task, &server, &findings.seeds)?;
     findings.samples = samples(&cases);
     findings.tables = vec![table(&cases)];
-    findings.agreement = vec!["Nothing is published to compare with.".into()];
+    findings.found = found(&cases).into_iter().collect();
     findings.bars = bars(&cases);
     Ok(findings)
+}
+
+/// Reports throughput and p99 of each case over those beside nothing.
+fn found(cases: &[Case]) -> Option<String> {
+    let alone = cases.iter().find(|case| case.beside == Background::Nothing)?;
+    let over = |case: &Case, of: fn(&Sample) -> f64| case.median(of) / alone.median(of);
+    let others = cases.iter().filter(|case| case.beside != Background::Nothing);
+    let parts: Vec<String> = others
+        .map(|case| {
+            let (rate, p99) = (over(case, |s| s.tps), over(case, |s| s.p99_ms));
+            format!("{} {rate:.2} and {p99:.2}", case.beside.name())
+        })
+        .collect();
+    (!parts.is_empty())
+        .then(|| format!("Throughput and p99 over those beside nothing: {}.", parts.join("; ")))
 }
 
 fn cases(part: &Part) -> Vec<Background> {
@@ -392,6 +411,21 @@ mod tests {
         named.sort();
         assert_eq!(judged, named);
         assert_eq!(cases(&Part::Whole).len(), Background::ALL.len());
+    }
+
+    #[test]
+    fn readers_are_compared_with_none() {
+        let case = |beside, tps, p99_ms| {
+            let sample = Sample { tps, p99_ms, ..Sample::default() };
+            Case { beside, samples: vec![sample] }
+        };
+        let alone = case(Background::Nothing, 100.0, 2.0);
+        let said = found(&[alone, case(Background::Counter, 45.0, 7.0)]).unwrap();
+        assert_eq!(
+            said,
+            "Throughput and p99 over those beside nothing: beside count(*) 0.45 and 3.50."
+        );
+        assert_eq!(found(&[case(Background::Counter, 45.0, 7.0)]), None);
     }
 
     #[test]

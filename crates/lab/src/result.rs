@@ -146,6 +146,9 @@ pub struct Record {
     pub source: String,
     /// What the source found.
     pub source_found: String,
+    /// What its results do not show. Records of older labs have none.
+    #[serde(default)]
+    pub limits: Vec<String>,
     /// Start of the run: `YYYY-MM-DD HH:MM UTC`.
     pub date: String,
     /// Commit that the lab was built from, with `-dirty` if tracked files had changes.
@@ -190,6 +193,7 @@ impl Record {
             question: experiment.question.into(),
             source: experiment.source.into(),
             source_found: experiment.source_found.into(),
+            limits: limits(experiment),
             date,
             commit: machine::BUILT_FROM.into(),
             checkout: Some(checkout),
@@ -203,6 +207,10 @@ impl Record {
     }
 }
 
+fn limits(experiment: &Experiment) -> Vec<String> {
+    experiment.limits.iter().map(|text| (*text).to_owned()).collect()
+}
+
 /// Returns a binary's file name and the checksum of its content.
 fn named(binary: &Path) -> Res<String> {
     let content = std::fs::read(binary).map_err(|e| format!("{}: {e}", binary.display()))?;
@@ -211,6 +219,16 @@ fn named(binary: &Path) -> Res<String> {
 }
 
 impl Record {
+    /// Replaces what the record says about its experiment and the source by this lab's text, which
+    /// may be a correction. What was measured stays.
+    pub fn described_by(mut self, experiment: &Experiment) -> Self {
+        self.question = experiment.question.into();
+        self.source = experiment.source.into();
+        self.source_found = experiment.source_found.into();
+        self.limits = limits(experiment);
+        self
+    }
+
     /// Returns why documents must not quote this record, or `None` if they may.
     pub fn unpublishable(&self) -> Option<&'static str> {
         match () {
@@ -287,6 +305,7 @@ pub fn example() -> Record {
         question: "How fast?".into(),
         source: "A report".into(),
         source_found: "805 TPS".into(),
+        limits: vec!["few cores".into()],
         date: "2026-01-02 03:04 UTC".into(),
         commit: "abc123".into(),
         checkout: Some("abc123".into()),

@@ -191,7 +191,7 @@ pub fn against_postgres(task: &Task, setup: &Setup<'_>) -> Res<Findings> {
                 .memory("Medians of disk reads per transaction, and of page cache at a run's end"),
         );
     }
-    findings.found = comparison.summary().into_iter().collect();
+    findings.found = comparison.summary().into_iter().chain(comparison.losses()).collect();
     findings.agreement = comparison.agreement(last_run);
     if not_judged.is_none() {
         findings.bars = targets.iter().filter_map(|bar| bar.judge(&comparison)).collect();

@@ -197,6 +197,7 @@ mod tests {
         question: "",
         source: "",
         source_found: "",
+        limits: &["It measures nothing."],
         bars: &[],
         run: |_| Ok(Findings::default()),
     };

@@ -36,6 +36,7 @@ impl fmt::Display for Record {
             ("The source found", std::slice::from_ref(&self.source_found)),
             ("We found", &self.findings.found),
             ("Agreement", &self.findings.agreement),
+            ("Limits", &self.limits),
         ] {
             for paragraph in paragraphs {
                 write!(f, "\n{heading}: {paragraph}\n")?;
@@ -66,6 +67,7 @@ mod tests {
             "The source found: 805 TPS",
             "We found: more",
             "Agreement: half",
+            "Limits: few cores",
             "\nok ",
             "\nshort ",
             "\nnot here ",

@@ -64,7 +64,7 @@ impl Placed for RunResult {
 }
 
 /// The bars: the source's claims.
-pub const BARS: [&str; 4] = [COINCIDE, SMALLEST, LARGEST, LOCKED];
+pub const BARS: [&str; 5] = [COINCIDE, SMALLEST, LARGEST, LOCKED, REMOVED];
 const COINCIDE: &str = "hit ratios of 2q/locked and 2q/batched-prefetched: largest difference";
 const SMALLEST: &str =
     "smallest pool: throughput of 2q/batched-prefetched over that of clock-sweep, worst workload";
@@ -72,6 +72,8 @@ const LARGEST: &str =
     "largest pool: throughput of 2q/batched-prefetched over that of clock-sweep, worst workload";
 const LOCKED: &str =
     "largest pool: throughput of 2q/locked over that of clock-sweep, best workload";
+const REMOVED: &str =
+    "largest pool: throughput of 2q/batched-prefetched over that of 2q/locked, worst workload";
 /// Percentage points of hit ratio within which two curves coincide in the source's figure.
 const COINCIDENT: f64 = 0.5;
 /// Two throughput curves within 5 % coincide.
@@ -317,24 +319,26 @@ fn bars(grids: &[Grid<RunResult>]) -> Vec<Bar> {
             Bar::measured(name, points, "points", Bound::AtMost(COINCIDENT), both.into())
         },
     );
-    let over_clock = |name, least: f64, place: fn((f64, f64)) -> f64| {
+    let over = |peer, name, least: f64, place: fn((f64, f64)) -> f64| {
         let at = |grid: &Grid<RunResult>| names(grid).map(place).into_iter().collect();
-        let pairs = Pairs::of(grids, [How::BatchedPrefetched, How::Clock], &RATE, at);
+        let pairs = Pairs::of(grids, [How::BatchedPrefetched, peer], &RATE, at);
         pairs.bar(
             name,
-            |[ours, clock]| ours / clock,
-            |name, [ours, clock]| Bar::ratio(name, Bound::AtLeast(least), ours, clock),
+            |[ours, peer]| ours / peer,
+            |name, [ours, peer]| Bar::ratio(name, Bound::AtLeast(least), ours, peer),
         )
     };
-    let smallest = over_clock(SMALLEST, 1.0, |(least, _)| least);
-    let largest = over_clock(LARGEST, SAME, |(_, most)| most);
+    let smallest = over(How::Clock, SMALLEST, 1.0, |(least, _)| least);
+    let largest = over(How::Clock, LARGEST, SAME, |(_, most)| most);
+    // If the lock is what pulls the locked one down, the batched one is ahead of it.
+    let removed = over(How::Locked, REMOVED, 1.0, |(_, most)| most);
     let at_most = |grid: &Grid<RunResult>| names(grid).map(|(_, most)| most).into_iter().collect();
     let locked = Pairs::of(grids, [How::Locked, How::Clock], &RATE, at_most).bar(
         LOCKED,
         |[locked, clock]| -(locked / clock),
         |name, [locked, clock]| Bar::ratio(name, Bound::AtMost(1.0), locked, clock),
     );
-    [coincide, smallest, largest, locked].into_iter().flatten().collect()
+    [coincide, smallest, largest, locked, removed].into_iter().flatten().collect()
 }
 
 /// A system beside another one, with the cores in the same state.
@@ -394,16 +398,26 @@ fn of(grid: &Grid<RunResult>, how: How, x: f64, figure: fn(&RunResult) -> f64) -
     grid.at(&Shared { policy: POLICY, how }.name(), x, figure)
 }
 
+/// Returns the throughput over the clock's for every pool, and the hit ratios with the largest.
 fn found(grid: &Grid<RunResult>) -> Option<String> {
-    let (least, most) = names(grid)?;
-    let over = |x, how| Some(of(grid, how, x, RATE.of)? / of(grid, How::Clock, x, RATE.of)?);
+    let mut pools: Vec<f64> = grid.cells.iter().map(|cell| cell.x).collect();
+    pools.sort_by(f64::total_cmp);
+    pools.dedup();
+    let over = |how| {
+        let ratio =
+            |x: &f64| Some(of(grid, how, *x, RATE.of)? / of(grid, How::Clock, *x, RATE.of)?);
+        let ratios = pools.iter().map(|x| Some(format!("{:.2}", ratio(x)?)));
+        Some(ratios.collect::<Option<Vec<_>>>()?.join(", "))
+    };
+    let hits = |how| of(grid, how, *pools.last()?, HITS.of);
     Some(format!(
-        "{}: throughput over clock-sweep's with {least} MiB and with {most} MiB: 2Q behind a lock {:.2} and {:.2}, batched and prefetched {:.2} and {:.2}.",
+        "{}: throughput over clock-sweep's, smallest pool first: 2Q behind a lock {}; batched and prefetched {}. Hit ratio with the largest pool: clock-sweep {:.2} %, 2Q behind a lock {:.2} %, batched and prefetched {:.2} %.",
         grid.title,
-        over(least, How::Locked)?,
-        over(most, How::Locked)?,
-        over(least, How::BatchedPrefetched)?,
-        over(most, How::BatchedPrefetched)?
+        over(How::Locked)?,
+        over(How::BatchedPrefetched)?,
+        hits(How::Clock)?,
+        hits(How::Locked)?,
+        hits(How::BatchedPrefetched)?
     ))
 }
 
@@ -485,6 +499,11 @@ mod tests {
         let agreement = agreement(&grid).unwrap();
         assert!(agreement.contains("at most 0.75 percentage points"), "{agreement}");
         assert!(agreement.contains("ours has 0.75 of the clock's throughput"), "{agreement}");
+        let found = found(&grid).unwrap();
+        for part in ["lock 1.10, 0.75;", "prefetched 1.20, 0.90.", "clock-sweep 90.00 %", "94.25 %"]
+        {
+            assert!(found.contains(part), "{part}: {found}");
+        }
         let bars = bars(&[grid]);
         let lines: Vec<String> =
             bars.iter().map(|bar| format!("{} {}", bar.verdict(false), bar.explained())).collect();
@@ -497,7 +516,10 @@ mod tests {
             lines[1].starts_with("ok 1.20 x") && lines[2].starts_with("short 0.90 x"),
             "{lines:?}"
         );
-        assert!(lines[3].starts_with("ok 0.75 x"), "{lines:?}");
+        assert!(
+            lines[3].starts_with("ok 0.75 x") && lines[4].starts_with("ok 1.20 x"),
+            "{lines:?}"
+        );
         assert_eq!(bars.iter().map(|bar| bar.name.as_str()).collect::<Vec<_>>(), BARS);
     }
 }

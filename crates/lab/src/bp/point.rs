@@ -61,8 +61,9 @@ pub struct Point {
     pub basis: Basis,
     /// Range; the upper end is infinite if the source gives only a lower bound.
     pub published: (f64, f64),
-    /// The published number if the source's percentage means "below", not "of".
-    pub below: Option<f64>,
+    /// The published number if the source's percentage does not mean "of": throughput "below", or
+    /// contention "above".
+    pub otherwise: Option<f64>,
     /// Computes the simulated number.
     pub of: Box<ReadOff>,
 }
@@ -76,10 +77,9 @@ impl Point {
         is_within(self.published, value)
     }
 
-    /// Returns true if the value meets the point, reading percentages of the clock as "below the
-    /// clock".
-    fn is_met_below(&self, value: f64) -> bool {
-        self.below.map_or_else(|| self.is_met(value), |below| is_within((below, below), value))
+    /// Returns true if the value meets the point in the other reading of percentages.
+    fn is_met_otherwise(&self, value: f64) -> bool {
+        self.otherwise.map_or_else(|| self.is_met(value), |other| is_within((other, other), value))
     }
 }
 
@@ -123,12 +123,12 @@ pub fn table(machine: &str, points: Vec<Point>, all: &[Scaled]) -> Table {
         Column::ours("simulated", ""),
         Column::published("from", ""),
         Column::published("to", ""),
-        Column::published("if \"below\"", ""),
+        Column::published("if not \"of\"", ""),
         Column::ours("unit", ""),
     ];
     let row = |Compared { point, value }: Compared| {
         let (from, to) = point.published;
-        let numbers = [value, Some(from), Some(to).filter(|to| to.is_finite()), point.below];
+        let numbers = [value, Some(from), Some(to).filter(|to| to.is_finite()), point.otherwise];
         let numbers = numbers.map(|number| Cell::number(number, 1));
         let names = [Cell::text(point.what), Cell::text(point.basis.name())];
         names.into_iter().chain(numbers).chain([Cell::text(point.unit)]).collect()
@@ -136,6 +136,9 @@ pub fn table(machine: &str, points: Vec<Point>, all: &[Scaled]) -> Table {
     let rows = compared(points, all).into_iter().map(row).collect();
     Table { title: format!("{machine}: published points beside simulated ones"), columns, rows }
 }
+
+/// The other reading of percentages.
+const OTHERWISE: &str = "if they mean \"below\" (throughput) or \"above\" (contention)";
 
 /// The bar of a simulation: its credibility depends on its predictions.
 pub const PREDICTIONS: &str = "simulated predictions within a tenth of the published points";
@@ -152,8 +155,8 @@ pub fn bar(points: Vec<Point>, all: &[Scaled]) -> Option<Bar> {
     };
     bar_of(count(Point::is_met), predicted.len() as f64, |met| {
         vec![
-            Reading::new("if percentages mean \"of pgClock\"", met, "points", 0),
-            Reading::new("if they mean \"below pgClock\"", count(Point::is_met_below), "points", 0),
+            Reading::new("if percentages mean \"of\"", met, "points", 0),
+            Reading::new(OTHERWISE, count(Point::is_met_otherwise), "points", 0),
         ]
     })
 }
@@ -178,9 +181,9 @@ pub fn agreement(points: Vec<Point>, all: &[Scaled]) -> Vec<String> {
     let missed: Vec<String> = of(Basis::Predicted)
         .filter(|(point, value)| !point.is_met(*value))
         .map(|(point, value)| {
-            let below = point.below.map_or_else(String::new, |below| format!(" or {below:.1}"));
+            let other = point.otherwise.map_or_else(String::new, |other| format!(" or {other:.1}"));
             format!(
-                "{}: {value:.1} {}, published {:.1}{below}",
+                "{}: {value:.1} {}, published {:.1}{other}",
                 point.what, point.unit, point.published.0
             )
         })
@@ -193,22 +196,17 @@ pub fn agreement(points: Vec<Point>, all: &[Scaled]) -> Vec<String> {
         said.push(format!("Predictions that fail: {}.", missed.join("; ")));
     }
     said.push(format!(
-        "{} of {} predictions are within 10 % if the source's percentages mean \"of pgClock\", {} if they mean \"below \
-         pgClock\"; its translation leaves that open.",
+        "{} of {} predictions are within 10 % if the source's percentages mean \"of\", {} {OTHERWISE}; \
+         its translation leaves that open.",
         met(Point::is_met),
         of(Basis::Predicted).count(),
-        met(Point::is_met_below),
+        met(Point::is_met_otherwise),
     ));
     let holds = |basis| of(basis).filter(|(point, value)| point.is_met(*value)).count();
     let [_, others @ ..] = Basis::ALL;
     let others =
         others.map(|basis| format!("{}: {} of {}", basis.name(), holds(basis), of(basis).count()));
     said.push(format!("Points that prove little, and how many hold: {}.", others.join(", ")));
-    said.push(
-        "The simulation models no coherence traffic except the policy's own lines, no log and no I/O. The clock's \
-         linear scaling is therefore an assumption."
-            .into(),
-    );
     said
 }
 
@@ -223,7 +221,7 @@ mod tests {
             unit: "%",
             basis,
             published: (published, published),
-            below: (basis == Basis::Predicted).then_some(100.0 - published),
+            otherwise: (basis == Basis::Predicted).then_some(100.0 - published),
             of: Box::new(move |_| Some(value)),
         }
     }
@@ -255,7 +253,8 @@ mod tests {
         let said = agreement(points(), &[]);
         assert!(said[0].contains("61.0 %, published 40.0 or 60.0"), "{said:?}");
         assert!(
-            said[1].starts_with("1 of 3 predictions") && said[1].contains("1 if they mean \"below"),
+            said[1].starts_with("1 of 3 predictions")
+                && said[1].contains("1 if they mean \"below\""),
             "{said:?}"
         );
         assert!(said[2].ends_with("range: 0 of 0, implied: 0 of 1, fitted: 1 of 1."), "{said:?}");

@@ -5,7 +5,7 @@
 //! Altix has AS 3, whose kernel is a changed 2.4.21; we take the same time slice for it. The work
 //! between two accesses is fitted: 2Q behind a lock
 //! then has, averaged over the workloads, the published share of the clock's throughput with all
-//! processors ("of", not "below": see [`Point::below`]). `sensitivity` shows the effect of each
+//! processors ("of", not "below": see [`Point::otherwise`]). `sensitivity` shows the effect of each
 //! cost on the predictions.
 
 use super::point::{Basis, Look, On, Point, ReadOff};
@@ -111,7 +111,7 @@ fn exactly(
     published: f64,
     of: Box<ReadOff>,
 ) -> Point {
-    Point { what, unit, basis, published: (published, published), below: None, of }
+    Point { what, unit, basis, published: (published, published), otherwise: None, of }
 }
 
 /// Returns the point for the throughput of 2Q behind a lock, in percent of the clock's.
@@ -122,7 +122,7 @@ fn of_clock(kind: Kind, cores: usize, basis: Basis, percent: f64) -> Point {
     };
     let what = format!("{}: pg2Q's throughput at {cores} processors, of pgClock's", kind.name());
     let point = exactly(what, "%", basis, percent, Box::new(of));
-    Point { below: Some(100.0 - percent), ..point }
+    Point { otherwise: Some(100.0 - percent), ..point }
 }
 
 fn of_clocks(cores: usize, basis: Basis, percents: [f64; 3]) -> impl Iterator<Item = Point> {
@@ -212,7 +212,7 @@ fn prefetching_gains(cores: &'static [usize], rate: f64, response: f64) -> [Poin
 }
 
 fn range(what: String, unit: &'static str, published: (f64, f64), of: Box<ReadOff>) -> Point {
-    Point { what, unit, basis: Basis::Range, published, below: None, of }
+    Point { what, unit, basis: Basis::Range, published, otherwise: None, of }
 }
 
 /// Returns the point for the reduction of contention by batching.
@@ -244,7 +244,8 @@ fn contention_of_other(kind: Kind, cores: usize, percent: f64) -> Point {
         Some(contention(On::Own)? / contention(On::Other)? * 100.0)
     };
     let what = format!("{}: pg2Q's contention at {cores} cores, of the Altix's", kind.name());
-    exactly(what, "%", Basis::Predicted, percent, Box::new(of))
+    let point = exactly(what, "%", Basis::Predicted, percent, Box::new(of));
+    Point { otherwise: Some(100.0 + percent), ..point }
 }
 
 fn altix() -> Vec<Point> {

@@ -349,14 +349,20 @@ fn agreement(table: &Sizes, simulated: &Grid<Outcome>) -> Vec<String> {
         let rises: Vec<String> = Kind::ALL
             .into_iter()
             .filter_map(|kind| {
-                Some(format!("{} {:.0} and {:.0}", kind.name(), at(kind, 32)?, at(kind, 64)?))
+                let rate = |x: u32| simulated.at(kind.name(), x.into(), Outcome::rate);
+                let (name, few, many) = (kind.name(), at(kind, 32)?, at(kind, 64)?);
+                Some(format!(
+                    "{name} {few:.0} and {many:.0}, with {:.3} and {:.3} accesses a microsecond",
+                    rate(32)?,
+                    rate(64)?
+                ))
             })
             .collect();
         return if rises.is_empty() {
             rises
         } else {
             vec![format!(
-                "The source's contention falls until T = 32 and rises sharply at T = S = 64, where no try precedes the wait. Simulated at 32 and 64: {}.",
+                "The source's contention falls until T = 32 and rises sharply at T = S = 64, where the wait follows the only try; its throughput then falls. Simulated at 32 and 64: {}.",
                 rises.join("; ")
             )]
         };

@@ -34,6 +34,11 @@ pub const EXPERIMENT: Experiment = Experiment {
     question: "How many transactions on the same rows does a server commit, in autocommit, in transaction blocks, and under SERIALIZABLE, and how does that depend on the number of clients?",
     source: "Our own question. In PostgreSQL a transaction that waits for a row queues for a heavyweight lock of the row's holder (src/backend/access/heap/README.tuplock).",
     source_found: "Others report gains on hot rows (Bamboo, TXSQL, PolarDB) over their own baselines, with other loads. They cannot be compared.",
+    limits: &[
+        "Clients and servers share the cores of one machine. On few cores a case has two rates, which depend on the cores that the system chooses for its threads.",
+        "A run bounds the latencies that it can show. With 500 clients and more, PostgreSQL commits about one transaction for each client or less, so these rates include the start of the load.",
+        "PostgreSQL has no connection pooler.",
+    ],
     bars: judge::NAMES,
     run,
 };

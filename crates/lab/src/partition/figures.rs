@@ -23,6 +23,14 @@ pub const LEVEL_WITH_5: &str = "speculative over locking, 5 % abort, 16 to 50 % 
 pub const LOCKING_IS_BEST: &str =
     "locking over the better of the others, 4 to 100 % at both, least";
 
+/// The limit of way (ii).
+pub const RECALLED: &str = "\"Driver (ii)\" is the simulated cluster with the source's costs as we \
+    recall them: our copy has no table of them. Its coordinator's cost is fitted.";
+/// The limit of the optimistic scheme in the simulated cluster.
+pub const UNCHARGED: &str = "The source expects optimistic concurrency control to be close to \
+    locking, because it must record and validate what a transaction read and wrote. The simulation \
+    charges an optimistic transaction only for the locks that it takes until the decision.";
+
 pub const FIG4: Figure = Figure {
     name: "partition/fig4",
     title: "No conflicts, one round",
@@ -63,7 +71,7 @@ pub const FIG4: Figure = Figure {
             source: Some(1.10),
             says: "",
             bar: Some(Bound::AtLeast(1.05)),
-            assumption: "",
+            assumption: "follows from the recalled cost of locks",
         },
         PublishedPoint {
             what: "speculative over locking, most",
@@ -71,7 +79,7 @@ pub const FIG4: Figure = Figure {
             source: Some(1.13),
             says: "",
             bar: None,
-            assumption: "",
+            assumption: "follows from the recalled cost of locks",
         },
         PublishedPoint {
             what: "blocking over locking, most",
@@ -79,7 +87,7 @@ pub const FIG4: Figure = Figure {
             source: None,
             says: "never above 1",
             bar: None,
-            assumption: "no clients' CPUs",
+            assumption: "probably that clients cost no CPU",
         },
         PublishedPoint {
             what: "locking over speculative above 50 %, most",
@@ -90,12 +98,14 @@ pub const FIG4: Figure = Figure {
             assumption: "coordinator fitted at 50 %",
         },
     ],
-    agreement: &[
+    limits: &[
+        RECALLED,
         "We have no CPU time of the source's coordinator. It is set such that the coordinator \
          saturates at the model's rate at 50 %, as the source reports. So that point is fitted.",
         "Where each client coordinates its own transactions and requests one partition after the \
          other, as the server does, a transaction holds its first partition for four more \
          messages, so blocking and speculation are slower.",
+        UNCHARGED,
     ],
 };
 
@@ -141,7 +151,7 @@ pub const FIG5: Figure = Figure {
             source: None,
             says: "unchanged",
             bar: None,
-            assumption: "",
+            assumption: "follows from the scheme",
         },
         PublishedPoint {
             what: "blocking, all conflict over none, 30 % at both",
@@ -149,7 +159,7 @@ pub const FIG5: Figure = Figure {
             source: None,
             says: "unchanged",
             bar: None,
-            assumption: "",
+            assumption: "follows from the scheme",
         },
         PublishedPoint {
             what: "locking, all conflict over none, 30 % at both",
@@ -160,11 +170,16 @@ pub const FIG5: Figure = Figure {
             assumption: "",
         },
     ],
-    agreement: &[
-        "A transaction that conflicts begins with the only shared key of one of its partitions, as \
-         in the source. There, two clients use these keys in all transactions at one partition, \
-         and the others with a chance of p; here all clients use them with this chance. With \
-         conflicts at each partition, the load is harsher than the source's. There are no deadlocks.",
+    limits: &[
+        RECALLED,
+        "A transaction that conflicts begins with the only shared key of one of its partitions. The \
+         source, too, has conflicts at one partition, and does not say that the key is used first. \
+         There, two clients use these keys in all transactions at one partition, and the others \
+         with a chance of p; here all clients use them with this chance. With conflicts at each \
+         partition, the load is harsher than the source's. There are no deadlocks. Why speculation \
+         is less far ahead of locking than in the source is not known.",
+        "Blocking and speculation lock no keys, so conflicts change nothing for them here.",
+        UNCHARGED,
     ],
 };
 
@@ -230,7 +245,8 @@ pub const FIG6: Figure = Figure {
             assumption: "",
         },
     ],
-    agreement: &[
+    limits: &[
+        RECALLED,
         "In the source, a partition undoes the transactions behind an aborted one and runs them \
          again, speculatively, without their coordinator. Here it does so with transactions at one \
          partition. Those at two start over at their coordinator, and wait until nothing undecided \
@@ -274,12 +290,14 @@ pub const FIG7: Figure = Figure {
             assumption: "no run behind a last round",
         },
     ],
-    agreement: &[
+    limits: &[
+        RECALLED,
         "The driver charges the rows of both rounds once, and nothing for the messages of the \
          second round. The source has twice as many messages as with one round, and does not give \
          their CPU time. So the costs of locking are those of one round.",
         "In the source, transactions run behind one of several rounds after its last round. Here \
-         they never do, so speculation equals blocking.",
+         they never do, so speculation equals blocking: that follows from the scheme.",
+        UNCHARGED,
     ],
 };
 

@@ -8,7 +8,7 @@ use super::engine::{Call, MicroBenchmark, PARTITIONS, Reach};
 use crate::bars::{Bar, Bound, Reading};
 use crate::bp::grid::{Grid, Measure};
 use crate::experiment::{Part, Task};
-use crate::number::spread;
+use crate::number::{median, spread};
 use crate::place::Placed;
 use crate::progress::Progress;
 use crate::result::{Axis, Configuration, Findings};
@@ -25,13 +25,16 @@ use std::time::{Duration, Instant};
 pub const NAME: &str = "partition/engine";
 /// Name of this way in tables and charts.
 pub const ENGINE: &str = "engine (i)";
-/// Name of the bar.
-pub const ORDER: &str = "150 us: pairs of schemes in the source's order, of those that differ, %";
+/// Names of the bars, one for each judged stall.
+pub const ORDERS: [&str; 2] = [
+    "20 us: pairs of schemes in the source's order, of those that differ, %",
+    "150 us: pairs of schemes in the source's order, of those that differ, %",
+];
 
 /// Stalls in microseconds.
 const STALLS: [u64; 3] = [0, 20, 150];
-/// The stall of the bar, about the source's.
-const JUDGED: u64 = 150;
+/// The stalls of the bars: about the source's share of a transaction, and about its length.
+const JUDGED: [u64; 2] = [20, 150];
 /// Shares of transactions at both partitions, in percent, and those of a quick run.
 const PERCENTS: [u64; 7] = [0, 2, 10, 16, 30, 50, 100];
 const QUICK_PERCENTS: [u64; 2] = [0, 50];
@@ -127,7 +130,7 @@ impl Case {
                 && [pair.better, pair.worse].contains(&self.scheme)
                 && pair.percents.contains(&self.percent)
         };
-        self.stall == stall_of(JUDGED) && PAIRS.iter().any(needs)
+        JUDGED.map(stall_of).contains(&self.stall) && PAIRS.iter().any(needs)
     }
 
     /// Opens an engine for the case.
@@ -264,9 +267,11 @@ pub fn run(task: &Task) -> Res<Findings> {
             grids[at].record(&case.system(), case.percent as f64, measured);
         }
     }
-    let judged = &grids[STALLS.len() - 1];
-    let pairs = compared(judged);
-    let mut tables = vec![table(&pairs)];
+    let pairs = JUDGED.map(|us| {
+        let at = STALLS.iter().position(|stall| *stall == us);
+        (us, at.map_or_else(Vec::new, |at| compared(&grids[at], us)))
+    });
+    let mut tables: Vec<Table> = pairs.iter().map(|(us, pairs)| table(*us, pairs)).collect();
     let measured = || grids.iter().filter(|grid| !grid.cells.is_empty());
     tables.extend(measured().flat_map(|grid| [grid.table(&RATE), grid.table(&FAILED)]));
     let samples = measured().map(|grid| {
@@ -280,15 +285,25 @@ pub fn run(task: &Task) -> Res<Findings> {
         seeds,
         samples,
         tables,
-        found: Vec::new(),
-        agreement: vec![
-            "The source has a CPU for each partition and one for the coordinator. Here one thread \
-             runs everything. A transaction takes a few microseconds, not 64, so the same stall \
-             hides far more work."
-                .into(),
-        ],
-        bars: bar(&pairs, &task.part).into_iter().collect(),
+        found: length_of_a_transaction(&grids[0]).into_iter().collect(),
+        agreement: Vec::new(),
+        bars: pairs
+            .iter()
+            .zip(ORDERS)
+            .filter_map(|((_, pairs), name)| bar(name, pairs, &task.part))
+            .collect(),
     })
+}
+
+/// Reports how long a transaction takes if nothing stalls and none is at both partitions.
+fn length_of_a_transaction(grid: &Grid<Measured>) -> Option<String> {
+    let case =
+        Case { scheme: SchemeKind::Blocking, stall: stall_of(0), percent: 0, conflicts: false };
+    let rate = grid.at(&case.system(), 0.0, RATE.of)?;
+    Some(format!(
+        "Under blocking, without a stall and at one partition, a transaction takes {:.1} us; in the source, as recalled, 64 us.",
+        1e6 / rate
+    ))
 }
 
 /// A pair's rates.
@@ -300,6 +315,12 @@ struct Compared {
 }
 
 impl Compared {
+    /// Returns the median rate of the better one in the source over that of the other.
+    fn ratio(&self) -> Option<f64> {
+        let [better, worse] = self.rates.each_ref().map(|rates| median(rates));
+        Some(better? / worse?)
+    }
+
     /// Returns whether the schemes are in the source's order; `None` if they differ by no more than
     /// the spread of their repetitions.
     fn is_in_order(&self) -> Option<bool> {
@@ -314,14 +335,14 @@ impl Compared {
 }
 
 /// Returns the pairs that were measured.
-fn compared(grid: &Grid<Measured>) -> Vec<Compared> {
+fn compared(grid: &Grid<Measured>, stall_us: u64) -> Vec<Compared> {
     let mut all = Vec::new();
     for pair in &PAIRS {
         for percent in pair.percents {
             let rates = [pair.better, pair.worse].map(|scheme| {
                 let case = Case {
                     scheme,
-                    stall: stall_of(JUDGED),
+                    stall: stall_of(stall_us),
                     percent: *percent,
                     conflicts: pair.conflicts,
                 };
@@ -335,7 +356,7 @@ fn compared(grid: &Grid<Measured>) -> Vec<Compared> {
     all
 }
 
-fn table(pairs: &[Compared]) -> Table {
+fn table(stall_us: u64, pairs: &[Compared]) -> Table {
     let columns = vec![
         Column::ours("at both", "%"),
         Column::ours("load", ""),
@@ -343,6 +364,7 @@ fn table(pairs: &[Compared]) -> Table {
         Column::ours("its rate", RATE.unit),
         Column::ours("behind in the source", ""),
         Column::ours("its rate", RATE.unit),
+        Column::ours("ratio", ""),
         Column::ours("here", ""),
     ];
     let row = |compared: &Compared| {
@@ -354,6 +376,7 @@ fn table(pairs: &[Compared]) -> Table {
             Cell::measured(better, 0),
             Cell::text(pair.worse.to_string()),
             Cell::measured(worse, 0),
+            Cell::number(compared.ratio(), 2),
             Cell::text(match compared.is_in_order() {
                 Some(true) => "the same order",
                 Some(false) => "reversed",
@@ -362,13 +385,13 @@ fn table(pairs: &[Compared]) -> Table {
         ]
     };
     Table {
-        title: format!("The order of the schemes, a stall of {JUDGED} us, {ENGINE}"),
+        title: format!("The order of the schemes, a stall of {stall_us} us, {ENGINE}"),
         columns,
         rows: pairs.iter().map(row).collect(),
     }
 }
 
-fn bar(pairs: &[Compared], part: &Part) -> Option<Bar> {
+fn bar(name: &str, pairs: &[Compared], part: &Part) -> Option<Bar> {
     if pairs.is_empty() && matches!(part, Part::Only(_)) {
         return None;
     }
@@ -380,7 +403,7 @@ fn bar(pairs: &[Compared], part: &Part) -> Option<Bar> {
         Reading::new("that differ", differ, "pairs", 0),
     ];
     // Without a pair that differs there is no number.
-    Some(Bar::measured(ORDER, 100.0 * same / differ, "", Bound::AtLeast(100.0), readings))
+    Some(Bar::measured(name, 100.0 * same / differ, "", Bound::AtLeast(100.0), readings))
 }
 
 fn configuration(task: &Task, [length, start]: [Duration; 2]) -> Configuration {
@@ -415,8 +438,10 @@ mod tests {
             [with(&[5.0, 6.0], &[3.0, 4.0]), with(&[1.0, 2.0], &[3.0]), with(&[1.0, 3.0], &[2.0])];
         let orders: Vec<_> = pairs.iter().map(Compared::is_in_order).collect();
         assert_eq!(orders, [Some(true), Some(false), None]);
-        let bar = bar(&pairs, &Part::Whole).unwrap();
+        let bar = bar(ORDERS[0], &pairs, &Part::Whole).unwrap();
         assert!(bar.explained().starts_with("50.00"), "{}", bar.explained());
+        let table = table(20, &pairs).to_string();
+        assert!(table.contains("1.67") && table.contains("reversed"), "{table}");
     }
 
     #[test]

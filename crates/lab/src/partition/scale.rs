@@ -111,15 +111,7 @@ pub fn run(task: &Task) -> Res<Findings> {
         samples: grids.iter().map(samples).chain([times.samples()]).collect(),
         tables,
         found: Vec::new(),
-        agreement: vec![
-            "Costs come from transactions at one partition only. Throughput with transactions at \
-             two is predicted."
-                .into(),
-            "Under blocking and speculation, one coordinator orders all transactions at two \
-             partitions, as in the source, unless sessions coordinate, as in the server. The \
-             coordinator's CPU time of a message is half of what a session spends on a statement."
-                .into(),
-        ],
+        agreement: Vec::new(),
         bars: Vec::new(),
     })
 }

@@ -4,9 +4,10 @@ use super::contender::{Contender, PEERS};
 use super::measure::{Measured, THREADS};
 use super::race::RunResult;
 use super::wrapped::Sharing;
+use crate::number::median;
 use crate::result::{Axis, Point, Samples, Series};
 use crate::table::{Cell, Column, Table};
-use clearway_replacement::PolicyKind;
+use clearway_replacement::{PolicyKind, ReplacementKind};
 
 /// A published ratio agrees with ours within this many percentage points.
 const AGREES: f64 = 0.3;
@@ -210,6 +211,35 @@ pub fn found(measured: &[Measured]) -> Vec<String> {
         "Percentage points of hit ratio below the best policy of each case, on average: {}.",
         words.join(", ")
     )]
+}
+
+/// Summarises the throughput as a cache: the default, the fastest of ours, and the crates.
+pub fn as_a_cache(measured: &[Measured]) -> Vec<String> {
+    let one = |of: &Measured, threads: usize| {
+        let raced = of.raced.iter().filter(|raced| raced.threads == threads);
+        let rates: Vec<(Contender, f64)> = raced
+            .filter_map(|raced| {
+                let rates: Vec<f64> = raced.ran.iter().map(|ran| ran.rate).collect();
+                Some((raced.contender, median(&rates)?))
+            })
+            .collect();
+        let ours = rates.iter().filter(|(contender, _)| matches!(contender, Contender::Ours(_)));
+        let fastest = ours.max_by(|a, b| a.1.total_cmp(&b.1))?;
+        let default = Contender::Ours(ReplacementKind::default());
+        let others = std::iter::once(default).chain(PEERS);
+        let others = others.filter_map(|c| rates.iter().find(|(contender, _)| *contender == c));
+        let shown: Vec<String> =
+            others.map(|(contender, rate)| format!("{contender} {rate:.2}")).collect();
+        Some(format!(
+            "{} as a cache, threads: {threads}, accesses a microsecond: the fastest of ours, {}, {:.2}; beside it {}.",
+            of.case.name(),
+            fastest.0,
+            fastest.1,
+            shown.join(", ")
+        ))
+    };
+    let raced = measured.iter().filter(|of| of.case.is_raced());
+    raced.flat_map(|of| THREADS.into_iter().filter_map(move |threads| one(of, threads))).collect()
 }
 
 /// Summarises the agreement with published ratios.

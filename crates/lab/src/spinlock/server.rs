@@ -42,6 +42,9 @@ pub const EXPERIMENT: Experiment = Experiment {
     question: "How much of a server's time does one hot latch cost with a hundred clients, and how much of that depends on the acquiring instruction or on how long a thread spins?",
     source: "A report on Greenplum 6.9.1 on Kunpeng (aarch64) under pgbench -S -c 100, and Greenplum pull request 12848.",
     source_found: "With test-and-set 805 transactions per second and 82.42 % of the CPU time in s_lock; with compare-and-swap by acquire exclusives 3,800 and 38 % (3,652 in the comparison with LSE). With LSE instructions both are slower: 577 and 77.8 %, 2,985 and 27 %.",
+    limits: &[
+        "No more workers run at once than this machine has cores, and they share these with the clients. It cannot show what a hundred cores do to a latch.",
+    ],
     bars: &[],
     run,
 };
