@@ -17,7 +17,7 @@ pub const EXPERIMENT: Experiment = Experiment {
              for the page cache and all of the server's processes, so the cache holds part of the tables. (The installed PostgreSQL may not support direct I/O, so both cannot use it.)",
     source_found: "Nothing is published about it.",
     limits: &[
-        "The limit of memory is the same, but Clearway's tables are half as large as PostgreSQL's, so a page cache of the same size holds a larger part of them.",
+        "The limit of memory is the same, but Clearway's tables are half as large as PostgreSQL's, and PostgreSQL's processes leave less of the limit to the page cache if there are many. So the cache holds a larger part of Clearway's tables.",
         "Client and servers share the cores of one machine.",
     ],
     bars: &[BARS[0].name],

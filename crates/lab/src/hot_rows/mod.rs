@@ -36,7 +36,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     source_found: "Others report gains on hot rows (Bamboo, TXSQL, PolarDB) over their own baselines, with other loads. They cannot be compared.",
     limits: &[
         "Clients and servers share the cores of one machine. On few cores a case has two rates, which depend on the cores that the system chooses for its threads.",
-        "A run bounds the latencies that it can show. With 500 clients and more, PostgreSQL commits about one transaction for each client or less, so these rates include the start of the load.",
+        "A run bounds the latencies that it can show. With 500 clients PostgreSQL commits only a few transactions for each client in a run of 2 s, and with 1,000 less than one in most kinds, so these rates include the start of the load.",
         "PostgreSQL has no connection pooler.",
     ],
     bars: judge::NAMES,

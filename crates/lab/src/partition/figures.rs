@@ -248,11 +248,10 @@ pub const FIG6: Figure = Figure {
     limits: &[
         RECALLED,
         "In the source, a partition undoes the transactions behind an aborted one and runs them \
-         again, speculatively, without their coordinator. Here it does so with transactions at one \
-         partition. Those at two start over at their coordinator, and wait until nothing undecided \
-         is before them. A trial in which they ran speculatively again hardly \
-         made progress with 16 % of transactions at both partitions. So aborts cost speculation \
-         more than in the source.",
+         again, speculatively, which also takes more messages of the coordinator. Here it does so \
+         with transactions at one partition. Those at two start over at their coordinator, and wait \
+         until nothing undecided is before them. That is probably why aborts cost speculation more \
+         than in the source.",
         "A transaction that aborts costs its fixed part only: it fails at its first row.",
     ],
 };

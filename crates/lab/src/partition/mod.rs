@@ -107,6 +107,8 @@ pub const SCALE: Experiment = Experiment {
     limits: &[
         "\"Driver (iii)\" is the simulated cluster with costs measured here, of transactions at one \
          partition only. Throughput with transactions at two is predicted.",
+        "A message in the network is half of a round trip by TCP over loopback, which probably depends \
+         on how deep idle cores sleep: it varied from 6.6 to 29.8 us between two machines.",
         "Under blocking and speculation, one coordinator orders all transactions at two \
          partitions, as in the source, unless sessions coordinate, as in the server. The \
          coordinator's CPU time of a message is half of what a session spends on a statement.",
@@ -130,7 +132,7 @@ pub const ENGINE: Experiment = Experiment {
         "\"Engine (i)\" is the real engine with a stall before each decision. The source has a CPU \
          for each partition and one for the coordinator. Here one thread runs everything, and there \
          is no coordinator that could saturate.",
-        "The source's stall is 2.4 times its transaction. The stalls here are given in microseconds, \
+        "The source's stall is 2.4 times its transaction, as we recall its costs. The stalls here are given in microseconds, \
          so the one whose share of a transaction is nearest to the source's is 20 us.",
     ],
     bars: &[real::ORDERS[0], real::ORDERS[1]],

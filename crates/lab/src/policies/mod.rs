@@ -27,7 +27,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     source: "The policies' papers, cited in the source files. Hit ratios from an independent simulator; LIRS miss counts from its authors' program (Jiang, Zhang: LIRS, SIGMETRICS 2002, doi:10.1145/511334.511340); ARC ratios as printed (Megiddo, Modha: ARC, USENIX FAST 2003).",
     source_found: "LIRS misses 5,011 of 15,858 on multi1 at 1,000 pages, where LRU hits 48.23 %; on OLTP at 1,000 pages LRU hits 32.83 %, ARC 38.93 %, S3-FIFO 40.84 % and the optimum 53.61 %.",
     limits: &[
-        "A policy alone has all of the capacity. In the pool as a cache some frames are kept free, so its hit ratios there are lower.",
+        "A policy alone has all of the capacity. In the pool as a cache some frames are kept free, and several threads report hits, so its hit ratios there differ; most are lower.",
         "The crates choose their own sizes: moka may exceed its capacity between two calls of its housekeeping, and then even the optimum.",
         "As a cache, a page of 8 KiB stands for an entry of a few bytes.",
     ],

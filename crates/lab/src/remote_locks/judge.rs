@@ -95,7 +95,7 @@ impl OverTcp {
 }
 
 /// Returns the rates of systems at a theta, or `None` if one was not run or still changed.
-fn settled<const N: usize>(
+pub fn settled<const N: usize>(
     grid: &Grid<YcsbOutcome>,
     systems: [System; N],
     theta: f64,
@@ -129,7 +129,7 @@ pub fn read_only(grid: &Grid<YcsbOutcome>, rate: fn(&YcsbOutcome) -> f64) -> Vec
         let reading = |system: System, rate| Reading::new(system.name, rate, "thousand/s", 1);
         Bar::ratio(COLLAPSE, Bound::AtMost(1.0), reading(M, ours), reading(TCP, tcp))
     });
-    let unsettled = |name| Bar::not_here(name, "the systems were not run, or not until stationary");
+    let unsettled = |name| Bar::not_here(name, "not all systems were run until stationary");
     let order = order.unwrap_or_else(|| unsettled(ORDER));
     vec![order, collapse.unwrap_or_else(|| unsettled(COLLAPSE))]
 }

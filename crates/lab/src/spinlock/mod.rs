@@ -35,8 +35,8 @@ pub const EXPERIMENT: Experiment = Experiment {
     source: "A report on Greenplum 6.9.1 on Kunpeng (aarch64) under pgbench -S -c 100, and Greenplum pull request 12848; parking_lot issue 418 (120 cores).",
     source_found: "805 transactions per second with test-and-set (ldxr, stxr, dmb) under s_lock; 3,652 to 3,800 with compare-and-swap by acquire exclusives, which does not store while the latch is held. parking_lot took 403 ms where std took 113 ms, because its backoff was tuned for another chip's pause instruction.",
     limits: &[
-        "The source's numbers are of an aarch64 server with a hundred processes. On x86-64 an acquisition is one locked instruction whatever the style.",
-        "With more threads than cores, most of a wait is time without a core.",
+        "The source's transaction rates are of an aarch64 server with a hundred processes, and parking_lot's times of another machine with 120 cores. On x86-64 an acquisition is one locked instruction whatever the style.",
+        "With more threads than cores, a wait includes the time without a core.",
     ],
     bars: &[judge::ALONE, judge::TWO, judge::MANY, judge::MANY_PEERS, judge::WAITS],
     run,
