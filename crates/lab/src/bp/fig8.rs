@@ -400,9 +400,7 @@ fn of(grid: &Grid<RunResult>, how: How, x: f64, figure: fn(&RunResult) -> f64) -
 
 /// Returns the throughput over the clock's for every pool, and the hit ratios with the largest.
 fn found(grid: &Grid<RunResult>) -> Option<String> {
-    let mut pools: Vec<f64> = grid.cells.iter().map(|cell| cell.x).collect();
-    pools.sort_by(f64::total_cmp);
-    pools.dedup();
+    let pools = grid.positions();
     let over = |how| {
         let ratio =
             |x: &f64| Some(of(grid, how, *x, RATE.of)? / of(grid, How::Clock, *x, RATE.of)?);

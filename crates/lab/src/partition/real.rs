@@ -225,6 +225,11 @@ impl Load {
     }
 }
 
+/// Returns the place of a stall in [`STALLS`].
+fn place_of(stall: Stall) -> usize {
+    STALLS.iter().position(|us| stall_of(*us) == stall).unwrap_or_default()
+}
+
 /// Returns the stall of this number of microseconds.
 fn stall_of(us: u64) -> Stall {
     if us == 0 { Stall::None } else { Stall::Time(Duration::from_micros(us)) }
@@ -263,14 +268,11 @@ pub fn run(task: &Task) -> Res<Findings> {
                 .load(*seed)
                 .and_then(|load| load.run(lengths))
                 .map_err(|why| format!("{}: {why}", case.name()))?;
-            let at = STALLS.iter().position(|us| stall_of(*us) == case.stall).unwrap_or_default();
-            grids[at].record(&case.system(), case.percent as f64, measured);
+            let grid = &mut grids[place_of(case.stall)];
+            grid.record(&case.system(), case.percent as f64, measured);
         }
     }
-    let pairs = JUDGED.map(|us| {
-        let at = STALLS.iter().position(|stall| *stall == us);
-        (us, at.map_or_else(Vec::new, |at| compared(&grids[at], us)))
-    });
+    let pairs = JUDGED.map(|us| (us, compared(&grids[place_of(stall_of(us))], us)));
     let mut tables: Vec<Table> = pairs.iter().map(|(us, pairs)| table(*us, pairs)).collect();
     let measured = || grids.iter().filter(|grid| !grid.cells.is_empty());
     tables.extend(measured().flat_map(|grid| [grid.table(&RATE), grid.table(&FAILED)]));

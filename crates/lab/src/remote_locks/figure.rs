@@ -116,7 +116,7 @@ const ORDER: Published = Published {
         let (settled, all): (Vec<f64>, Vec<f64>) =
             thetas(grid).into_iter().partition(|theta| settled(theta).is_some());
         let holds = |thetas: &[f64]| {
-            let in_order = |theta: &&f64| changing(theta).is_sorted_by(|a, b| a > b);
+            let in_order = |theta: &&f64| judge::is_falling(&changing(theta));
             format!("{} of {}", thetas.iter().filter(in_order).count(), thetas.len())
         };
         let others = match all.is_empty() {

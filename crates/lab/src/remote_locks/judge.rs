@@ -94,6 +94,11 @@ impl OverTcp {
     }
 }
 
+/// Returns true if each rate is below the one before it.
+pub fn is_falling<T: PartialOrd>(rates: &[T]) -> bool {
+    rates.is_sorted_by(|a, b| a > b)
+}
+
 /// Returns the rates of systems at a theta, or `None` if one was not run or still changed.
 pub fn settled<const N: usize>(
     grid: &Grid<YcsbOutcome>,
@@ -115,7 +120,7 @@ pub fn read_only(grid: &Grid<YcsbOutcome>, rate: fn(&YcsbOutcome) -> f64) -> Vec
     let thetas = grid.cells.iter().filter(|cell| cell.system == TCP.name).map(|cell| cell.x);
     let orders: Vec<bool> = thetas
         .filter_map(|theta| settled(grid, [M_S, TWO_SIDED, TCP], theta, rate))
-        .map(|rates| rates.is_sorted_by(|a, b| a > b))
+        .map(|rates| is_falling(&rates))
         .collect();
     let holds = orders.iter().filter(|holds| **holds).count() as f64;
     let readings = vec![
