@@ -225,7 +225,7 @@ fn configuration(task: &Task, sizes: &Sizes) -> Configuration {
         ),
         ("isolation", "SERIALIZABLE if the name says so, otherwise each server's default".into()),
         ("run length", length),
-        ("repetitions", format!("{}, servers in turn", task.repetitions())),
+        ("repetitions", format!("{}, servers and numbers of clients in turn", task.repetitions())),
     ];
     if !task.options.serve_args.is_empty() {
         settings.push(("serve arguments", task.options.serve_args.join(" ")));
@@ -243,6 +243,20 @@ fn wants(part: &Part, contender: &str, clients: u32) -> bool {
         || !matches!(part, Part::Bars) && ALONE_CLIENTS.contains(&clients)
 }
 
+/// Returns the runs in their order, as a case's index and a seed. The cases of a transaction kind
+/// take turns within each repetition: bars compare some of them, and the state of a machine changes
+/// between repetitions.
+fn turns(cases: &[(Work, u32)], seeds: &[u64]) -> Vec<(usize, u64)> {
+    let mut turns = Vec::new();
+    let mut first = 0;
+    for kind in cases.chunk_by(|(work, _), (next, _)| work == next) {
+        let of_kind = first..first + kind.len();
+        turns.extend(seeds.iter().flat_map(|seed| of_kind.clone().map(|case| (case, *seed))));
+        first = of_kind.end;
+    }
+    turns
+}
+
 /// Runs every case on every contender in turn, once per seed.
 fn measured(task: &Task, contenders: &[Contender], seeds: &[u64]) -> Res<Vec<Case>> {
     let cases = cases(&task.part);
@@ -254,28 +268,26 @@ fn measured(task: &Task, contenders: &[Contender], seeds: &[u64]) -> Res<Vec<Cas
     };
     let steps: usize = cases.iter().map(|(work, clients)| runs(*work, *clients).count()).sum();
     let mut progress = Progress::new(EXPERIMENT.name, steps * seeds.len());
-    let mut done = Vec::new();
-    for (work, clients) in cases {
+    let samples = || vec![Vec::new(); CONTENDERS.len()];
+    let mut done: Vec<Case> =
+        cases.iter().map(|&(work, clients)| Case { work, clients, samples: samples() }).collect();
+    for (case, seed) in turns(&cases, seeds) {
+        let Case { work, clients, ref mut samples } = done[case];
         let (at_once, until) = match task.options.quick {
             true => (clients.min(QUICK_CLIENTS), Until::Committed(QUICK_TRANSACTIONS)),
             false => {
                 (clients, Until::Elapsed(Duration::from_secs(u64::from(task.options.seconds))))
             }
         };
-        let mut samples = vec![Vec::new(); CONTENDERS.len()];
-        for seed in seeds {
-            for contender in runs(work, clients) {
-                let at = CONTENDERS.iter().position(|name| *name == contender.name);
-                let at = at.ok_or("a contender without a place")?;
-                let name = format!("{}, {}", Case::name(work, clients), contender.name);
-                progress.step(&format!("{name}, seed {seed}"));
-                let scale = contender.scale();
-                let (seed, threads) = (*seed, threads(task));
-                let load = Load { work, scale, clients: at_once, threads, seed, until };
-                samples[at].push(contender.run(load).map_err(|why| format!("{name}: {why}"))?);
-            }
+        for contender in runs(work, clients) {
+            let at = CONTENDERS.iter().position(|name| *name == contender.name);
+            let at = at.ok_or("a contender without a place")?;
+            let name = format!("{}, {}", Case::name(work, clients), contender.name);
+            progress.step(&format!("{name}, seed {seed}"));
+            let (scale, threads) = (contender.scale(), threads(task));
+            let load = Load { work, scale, clients: at_once, threads, seed, until };
+            samples[at].push(contender.run(load).map_err(|why| format!("{name}: {why}"))?);
         }
-        done.push(Case { work, clients, samples });
     }
     Ok(done)
 }
@@ -518,6 +530,13 @@ mod tests {
         assert_eq!((of_one, of_all), (ALONE_CLIENTS.to_vec(), CLIENTS.to_vec()));
         let of_bars: Vec<u32> = wanted(Part::Bars, WHOLE);
         assert!(of_bars.is_empty());
+    }
+
+    #[test]
+    fn cases_of_a_kind_take_turns_within_each_repetition() {
+        let cases = [(Work::Autocommit, 1), (Work::Autocommit, 16), (Work::ForUpdate, 1)];
+        let in_order = [(0, 1), (1, 1), (0, 2), (1, 2), (2, 1), (2, 2)];
+        assert_eq!(turns(&cases, &[1, 2]), in_order);
     }
 
     #[test]
