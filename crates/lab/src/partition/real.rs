@@ -104,6 +104,9 @@ const PAIRS: [Pair; 5] = [
     pair(SchemeKind::Locking, SchemeKind::Blocking, true, &[100]),
 ];
 
+/// The share of the pairs that must differ, so that a bar on their order can be met.
+const MUST_DIFFER: f64 = 0.75;
+
 const fn pair(
     better: SchemeKind,
     worse: SchemeKind,
@@ -404,8 +407,10 @@ fn bar(name: &str, pairs: &[Compared], part: &Part) -> Option<Bar> {
         Reading::new("the same order", same, "pairs", 0),
         Reading::new("that differ", differ, "pairs", 0),
     ];
-    // Without a pair that differs there is no number.
-    Some(Bar::measured(name, 100.0 * same / differ, "", Bound::AtLeast(100.0), readings))
+    // If few differ, the runs were disturbed or the schemes are equal: there is no order to judge.
+    let shows_order = differ >= MUST_DIFFER * pairs.len() as f64;
+    let value = if shows_order { 100.0 * same / differ } else { f64::NAN };
+    Some(Bar::measured(name, value, "", Bound::AtLeast(100.0), readings))
 }
 
 fn configuration(task: &Task, [length, start]: [Duration; 2]) -> Configuration {
@@ -428,6 +433,7 @@ fn configuration(task: &Task, [length, start]: [Duration; 2]) -> Configuration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bars::Verdict;
 
     #[test]
     fn pairs_within_the_spread_are_not_judged() {
@@ -436,12 +442,18 @@ mod tests {
             percent: 16,
             rates: [better.to_vec(), worse.to_vec()],
         };
-        let pairs =
-            [with(&[5.0, 6.0], &[3.0, 4.0]), with(&[1.0, 2.0], &[3.0]), with(&[1.0, 3.0], &[2.0])];
+        let pairs = [
+            with(&[5.0, 6.0], &[3.0, 4.0]),
+            with(&[1.0, 2.0], &[3.0]),
+            with(&[4.0], &[3.0]),
+            with(&[1.0, 3.0], &[2.0]),
+        ];
         let orders: Vec<_> = pairs.iter().map(Compared::is_in_order).collect();
-        assert_eq!(orders, [Some(true), Some(false), None]);
-        let bar = bar(ORDERS[0], &pairs, &Part::Whole).unwrap();
-        assert!(bar.explained().starts_with("50.00"), "{}", bar.explained());
+        assert_eq!(orders, [Some(true), Some(false), Some(true), None]);
+        let judged = |pairs: &[Compared]| bar(ORDERS[0], pairs, &Part::Whole).unwrap();
+        assert!(judged(&pairs).explained().starts_with("66.67"), "{}", judged(&pairs).explained());
+        let disturbed = judged(&pairs[2..]);
+        assert_eq!(disturbed.verdict(false), Verdict::Short, "one of two pairs differs");
         let table = table(20, &pairs).to_string();
         assert!(table.contains("1.67") && table.contains("reversed"), "{table}");
     }
