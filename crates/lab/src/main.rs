@@ -115,7 +115,7 @@ enum Command {
     /// Run experiments, print their results, and store them as JSON. If one of several fails, the
     /// others run, too
     Run {
-        /// Experiment, prefix before the slash, or `all`
+        /// Experiment, the part before the slashes of several, or `all`
         name: String,
         #[command(flatten)]
         options: Options,
@@ -132,7 +132,7 @@ enum Command {
     },
     /// Measure the bars of experiments and print one line each: ok, short, or not here
     Bars {
-        /// Experiment, prefix before the slash, or `all`
+        /// Experiment, the part before the slashes of several, or `all`
         #[arg(default_value = ALL)]
         name: String,
         #[command(flatten)]
@@ -143,7 +143,7 @@ enum Command {
     Serve(serve::ServeFlags),
     /// Copy records of whole runs of a committed tree, compressed, to docs/records/
     Publish {
-        /// Experiment, prefix before the slash, or `all`
+        /// Experiment, the part before the slashes of several, or `all`
         name: String,
     },
     /// Write one HTML page of all records
@@ -222,8 +222,12 @@ fn command(command: Command) -> Result<(), Failure> {
 }
 
 fn chosen(name: &str) -> Result<Vec<&'static Experiment>, Failure> {
+    let whole_name: Vec<&Experiment> = EXPERIMENTS.iter().filter(|e| e.name == name).collect();
+    if !whole_name.is_empty() {
+        return Ok(whole_name);
+    }
     let chosen: Vec<&Experiment> =
-        EXPERIMENTS.iter().filter(|e| name == ALL || is_named(e.name, name)).collect();
+        EXPERIMENTS.iter().filter(|e| name == ALL || is_before_slash(e.name, name)).collect();
     if chosen.is_empty() {
         return Err(Failure::Usage(format!(
             "there is no experiment `{name}`\nhint: see `clearway-lab list`"
@@ -232,9 +236,9 @@ fn chosen(name: &str) -> Result<Vec<&'static Experiment>, Failure> {
     Ok(chosen)
 }
 
-/// Returns true if `name` is the experiment's name or the part before its slash.
-fn is_named(experiment: &str, name: &str) -> bool {
-    experiment.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+/// Returns true if `name` is the part before the slash of the experiment's name.
+fn is_before_slash(experiment: &str, name: &str) -> bool {
+    experiment.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// Prints the experiments. A reader that leaves early, such as `head`, is no failure.
@@ -374,11 +378,20 @@ mod tests {
     fn unknown_names_are_usage_errors() {
         assert!(matches!(chosen("nothing"), Err(Failure::Usage(why)) if why.contains("list")));
         assert_eq!(chosen(ALL).map_or(0, |c| c.len()), EXPERIMENTS.len());
+        assert!(is_before_slash("policies/traces", "policies"));
         assert!(
-            is_named("policies/traces", "policies")
-                && is_named("policies/traces", "policies/traces")
+            ["polic", "traces", "policies/"].iter().all(|n| !is_before_slash("policies/traces", n))
         );
-        assert!(!is_named("policies/traces", "polic") && !is_named("policies/traces", "traces"));
+    }
+
+    #[test]
+    fn a_whole_name_selects_only_its_experiment() {
+        let names = |name| {
+            chosen(name).map(|chosen| chosen.iter().map(|e| e.name).collect::<Vec<_>>()).ok()
+        };
+        assert_eq!(names("spinlock"), Some(vec!["spinlock"]), "not spinlock/server");
+        assert_eq!(names("spinlock/server"), Some(vec!["spinlock/server"]));
+        assert!(names("partition").is_some_and(|names| names.len() > 5));
     }
 
     #[test]
