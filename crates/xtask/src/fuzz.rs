@@ -94,7 +94,7 @@ fn build() -> Res<Places> {
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| root.join("target"), PathBuf::from)
         .join("fuzz");
-    let host = host()?;
+    let host = crate::pgo::host()?;
     let mut cargo = tools::cargo();
     // With --target the flags do not reach build scripts, which cannot link libFuzzer.
     cargo.args([
@@ -118,13 +118,6 @@ fn build() -> Res<Places> {
         binary: target.join(host).join("fuzz/libfuzzer"),
         grown: target.join("corpus"),
     })
-}
-
-fn host() -> Res<String> {
-    let output = Command::new("rustc").arg("-vV").output().map_err(|e| format!("rustc: {e}"))?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(String::from).ok_or_else(|| "rustc -vV does not name the host".into())
 }
 
 impl Places {

@@ -3,7 +3,8 @@
 //! `tidy` checks the mechanical rules; `ci` runs everything that `.ci/run` runs; `e2e` drives the
 //! server with the real pgbench and psql; `crash` kills it during its work and checks what is left;
 //! `history` does the same with many clients and searches for anomalies; `sim` simulates it; `fuzz`
-//! searches for input bytes that a reader mishandles; `chips` tests the latches on aarch64.
+//! searches for input bytes that a reader mishandles; `chips` tests the latches on aarch64; `pgo`
+//! builds a server that is optimised by a profile.
 
 #![forbid(unsafe_code)]
 
@@ -14,6 +15,7 @@ mod e2e;
 mod fuzz;
 mod history;
 mod options;
+mod pgo;
 mod sim;
 mod tidy;
 
@@ -38,6 +40,9 @@ usage: cargo xtask COMMAND
                      saw for anomalies (docs/history.md; default 1 minute, 24 clients)
   chips              test the latches on aarch64, emulated, and check the instructions of their
                      acquisitions on aarch64 and x86-64
+  pgo [--quick]      build a server in target/pgo that is optimised by a profile of itself under
+                     pgbench; needs `rustup component add llvm-tools`
+                     --quick: run the load for a second each
   fuzz [--target NAME] [--minutes M | --runs N] [--merge] [--seed N]
                      coverage-guided search for input bytes that a reader mishandles (default 1
                      minute for each target; needs a C++ compiler)
@@ -77,6 +82,7 @@ fn main() -> ExitCode {
         "crash" => crash::run(&options),
         "history" => history::run(&options),
         "chips" => chips::run(),
+        "pgo" => pgo::run(&options),
         "sim" => sim::run(&options),
         _ => Err(HELP.into()),
     });
