@@ -139,7 +139,12 @@ fn interrupted_stream_leaves_no_lock() {
 
     let mut timed = server.connect();
     timed.query("set statement_timeout = 300");
-    timed.send(&query(&format!("copy ({WIDE}) to stdout")));
+    let copy = format!("copy ({WIDE}) to stdout");
+    timed.send(&query(&copy));
+    let text = copy.replace('\'', "''");
+    let state = format!("select state from clearway.sessions where statement = '{text}'");
+    // A client that reads before the timeout would get the whole result.
+    asker.repeat_until(&state, &["idle"]);
     free(&mut asker);
     let (others, _) = summary(&mut timed);
     assert_eq!((tags(&others), others[1].code()), ("HEZ".to_owned(), "57014".to_owned()));
