@@ -1,6 +1,6 @@
 //! Repeats rounds whose cores were apart, so that every cell has rounds with near cores.
 //!
-//! The host keeps the cores apart for seconds up to a minute. So a repetition at once would mostly
+//! The host keeps the cores apart for seconds or minutes. So a repetition at once would mostly
 //! find them apart again, and repetitions wait until all ordinary rounds are over. Time is bounded:
 //! if a quarter of all rounds, repetitions included, are apart, all of them can be repeated.
 
