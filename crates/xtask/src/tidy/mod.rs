@@ -11,6 +11,7 @@ mod links;
 mod modules;
 mod ratchet;
 mod records;
+mod seeds;
 mod source;
 mod tree;
 mod width;
@@ -55,6 +56,7 @@ pub fn run(update: bool) -> Res<()> {
     }
     let (index, summary) = (read(&root, records::INDEX)?, read(&root, records::SUMMARY)?);
     findings.extend(records::unlisted(files.iter(), &index, &summary));
+    findings.extend(seeds::check(&read(&root, seeds::DOCUMENT)?, &read(&root, seeds::FOUND)?));
     findings.extend(imports.cycles());
     findings.extend(exports.duplicates());
     findings.extend(classes::compare(&read(&root, classes::TABLE)?, &names));
