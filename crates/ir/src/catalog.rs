@@ -67,8 +67,8 @@ pub struct TableDef {
     pub name: String,
     /// The columns, in order.
     pub columns: Vec<Column>,
-    /// The tree of the rows. It maps the encoded primary key (or a hidden row number, 8 bytes
-    /// big-endian) to the encoded row with all columns.
+    /// The tree of the rows. It maps the encoded primary key (or a hidden row number, encoded like
+    /// a bigint key) to the encoded row with all columns.
     pub tree: TreeId,
     /// The primary key's columns. Empty if the table has none: its partition then assigns hidden
     /// row numbers as keys.

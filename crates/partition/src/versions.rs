@@ -18,11 +18,12 @@
 //! 2. An image without a commit belongs to a transaction that is active here: its end stamps or
 //!    removes it before its locks are released. ROLLBACK TO subtracts what it undoes from the image
 //!    of additions in the same step in which it subtracts it from the row.
-//! 3. An image is removed as soon as no snapshot can need it. That is when its commit is visible to
-//!    the oldest snapshot. It is also when an older image has a value and a commit that the newest
-//!    snapshot does not see: a reader that goes back over one goes back over the other. Additions
-//!    that the newest snapshot does not see are one image until the value is replaced. So a key has
-//!    at most two more images than there are snapshots and active writers.
+//! 3. An image is removed when its commit is visible to the oldest snapshot. It is also removed
+//!    when an older image has a value and a commit that the newest snapshot does not see: a reader
+//!    that goes back over one goes back over the other. Additions that the newest snapshot does not
+//!    see are one image until the value is replaced. So a key has at most two more images than
+//!    active writers and snapshots that were opened since the oldest open one: the end of another
+//!    one removes no image.
 //! 4. Over the budget, images with a commit go to a temporary file (`spill`), a key's oldest first.
 //!    If there is no room for them, snapshots fail here, oldest first, and the images that only
 //!    they need are removed; writers never fail.

@@ -14,7 +14,8 @@
 //! 1. A transaction requests its partitions in ascending order before its first statement, so that
 //!    two transactions with common partitions cannot wait for each other. If one request is
 //!    refused, the transaction gives up the others. Then it uses locks, or waits until that
-//!    partition has none and requests all again, at most [`ROUNDS`] times.
+//!    partition has none and requests all again, at most [`ROUNDS`] times in all. After the last
+//!    wait it locks.
 //! 2. While it waits for others that hold locks ([`Control::AwaitQuiet`]) it has neither locks nor
 //!    partitions.
 //! 3. `participants` holds every partition that may hold locks or effects of the transaction.
