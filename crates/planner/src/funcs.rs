@@ -118,6 +118,11 @@ fn construct(e: &ast::Expr) -> &'static str {
     use ast::Expr as E;
     match e {
         E::Subquery(_) | E::InSubquery { .. } | E::Exists { .. } => SUBQUERY,
+        E::CompoundFieldAccess { access_chain, .. }
+            if access_chain.iter().any(|access| matches!(access, ast::AccessExpr::Dot(_))) =>
+        {
+            "a field of a row"
+        }
         E::Array(_) | E::InUnnest { .. } | E::CompoundFieldAccess { .. } => "an array",
         E::AnyOp { .. } | E::AllOp { .. } => "ANY or ALL",
         E::Interval(_) => "type interval",

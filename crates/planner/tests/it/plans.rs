@@ -335,6 +335,8 @@ fn unsupported_features_are_named() {
         ),
         ("copy accounts from stdin (format binary)", "COPY in binary format"),
         ("select array[1,2]", "an array"),
+        ("select owner[1] from accounts", "an array"),
+        ("select (a).owner from accounts a", "a field of a row"),
         ("select '{}'::jsonb", "type jsonb"),
         ("select row_number() over () from accounts", "a window function"),
     ] {
