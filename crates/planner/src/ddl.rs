@@ -41,8 +41,14 @@ pub(crate) fn create_table(
         SqlState::INSUFFICIENT_PRIVILEGE => e,
         _ => place(e, b.sql, c.name.span().start),
     })?;
-    if c.like.is_some() || c.query.is_some() || c.inherits.is_some() || c.partition_by.is_some() {
-        return Err(SqlError::unsupported("this form of CREATE TABLE"));
+    let forms = [
+        (c.like.is_some(), "LIKE in CREATE TABLE"),
+        (c.query.is_some(), "CREATE TABLE AS"),
+        (c.inherits.is_some(), "INHERITS"),
+        (c.partition_by.is_some(), "PARTITION BY"),
+    ];
+    if let Some((_, what)) = forms.iter().find(|(is_used, _)| *is_used) {
+        return Err(SqlError::unsupported(what));
     }
     if c.columns.len() > MAX_COLUMNS {
         return Err(SqlError::new(

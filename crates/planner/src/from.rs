@@ -86,6 +86,12 @@ pub(crate) fn from(
             series(b, name, args, alias.as_ref())
         }
         TableFactor::Derived { .. } => Err(SqlError::unsupported("a subquery in FROM")),
+        TableFactor::Table { with_ordinality: true, .. } => {
+            Err(SqlError::unsupported("WITH ORDINALITY"))
+        }
+        TableFactor::Table { sample: Some(_), .. } => Err(SqlError::unsupported("TABLESAMPLE")),
+        TableFactor::UNNEST { .. } => Err(SqlError::unsupported("UNNEST in FROM")),
+        TableFactor::NestedJoin { .. } => Err(SqlError::unsupported("a join")),
         _ => Err(SqlError::unsupported("this item of FROM")),
     }
 }
