@@ -45,9 +45,9 @@ const STATEMENTS: [&str; 9] = [
 pub fn run(options: &Options) -> Res<()> {
     tools::need("pgbench")?;
     let (host, profdata) = (host()?, profdata()?);
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| tools::repository_root().join("target"), PathBuf::from)
-        .join("pgo");
+    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    // Absolute: the compiler and the server run in other directories.
+    let target = tools::repository_root().join(target).join("pgo");
     let (raw, profile) = (target.join("counts"), target.join("clearway.profdata"));
     // Counts of an older source do not fit. There are none before the first run.
     let _ = std::fs::remove_dir_all(&raw);
