@@ -9,6 +9,7 @@
 //! repository. An input that finds a bug is minimised and stays in `crates/fuzz/crashes`.
 
 use crate::options::Options;
+use crate::rust;
 use clearway_harness::tools::{find, repository_root};
 use clearway_harness::{Res, tools};
 use std::path::{Path, PathBuf};
@@ -91,10 +92,8 @@ fn build() -> Res<Places> {
         return Err("`c++` is not installed, and libFuzzer must be compiled; on Debian: apt-get install g++".into());
     }
     let root = repository_root();
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| root.join("target"), PathBuf::from)
-        .join("fuzz");
-    let host = crate::pgo::host()?;
+    let target = rust::target_directory().join("fuzz");
+    let host = rust::host()?;
     let mut cargo = tools::cargo();
     // With --target the flags do not reach build scripts, which cannot link libFuzzer.
     cargo.args([

@@ -16,6 +16,7 @@ mod fuzz;
 mod history;
 mod options;
 mod pgo;
+mod rust;
 mod sim;
 mod tidy;
 

@@ -10,6 +10,7 @@
 //! a new one.
 
 use crate::options::Options;
+use crate::rust;
 use clearway_harness::client::PgClient;
 use clearway_harness::pgbench::{Length, QueryMode, Run, Script, init};
 use clearway_harness::server::Kind;
@@ -44,10 +45,8 @@ const STATEMENTS: [&str; 9] = [
 /// Builds the server in `target/pgo` and prints where it is.
 pub fn run(options: &Options) -> Res<()> {
     tools::need("pgbench")?;
-    let (host, profdata) = (host()?, profdata()?);
-    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
-    // Absolute: the compiler and the server run in other directories.
-    let target = tools::repository_root().join(target).join("pgo");
+    let (host, profdata) = (rust::host()?, profdata()?);
+    let target = rust::target_directory().join("pgo");
     let (raw, profile) = (target.join("counts"), target.join("clearway.profdata"));
     // Counts of an older source do not fit. There are none before the first run.
     let _ = std::fs::remove_dir_all(&raw);
@@ -112,16 +111,9 @@ fn statements(endpoint: &Endpoint) -> Res<()> {
     client.end()
 }
 
-/// Returns the host's triple.
-pub fn host() -> Res<String> {
-    let text = rustc(&["-vV"])?;
-    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(String::from).ok_or_else(|| "rustc -vV does not name the host".into())
-}
-
 /// Returns the path of the compiler's own llvm-profdata: others may not know the format.
 fn profdata() -> Res<PathBuf> {
-    let path = profdata_in(Path::new(rustc(&["--print", "target-libdir"])?.trim()));
+    let path = profdata_in(Path::new(rust::rustc(&["--print", "target-libdir"])?.trim()));
     if path.exists() {
         return Ok(path);
     }
@@ -136,13 +128,6 @@ fn profdata_in(libraries: &Path) -> PathBuf {
     libraries.with_file_name("bin").join("llvm-profdata")
 }
 
-fn rustc(args: &[&str]) -> Res<String> {
-    let mut command = Command::new("rustc");
-    // The compiler that this repository selects.
-    command.args(args).current_dir(tools::repository_root());
-    process::run(&mut command, "", LIMIT)?.success("rustc")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,7 +137,6 @@ mod tests {
         let libraries = Path::new("/rust/lib/rustlib/x86_64-unknown-linux-gnu/lib");
         let expected = "/rust/lib/rustlib/x86_64-unknown-linux-gnu/bin/llvm-profdata";
         assert_eq!(profdata_in(libraries), Path::new(expected));
-        assert!(host().is_ok_and(|host| host.contains('-')));
         match profdata() {
             Ok(path) => assert!(path.is_absolute() && path.exists()),
             Err(why) => assert!(why.contains("rustup component add llvm-tools"), "{why}"),
