@@ -40,6 +40,14 @@ pub fn waits_for_client(asker: &mut Raw, pid: i32) {
     }
 }
 
+/// Waits until the session of this statement has ended it, though its client may have read nothing.
+#[track_caller]
+pub fn waits_for_end(asker: &mut Raw, statement: &str) {
+    let text = statement.replace('\'', "''");
+    let state = format!("select state from clearway.sessions where statement = '{text}'");
+    asker.repeat_until(&state, &["idle"]);
+}
+
 /// The messages up to ReadyForQuery without the rows, and the number of rows.
 pub fn summary(c: &mut Raw) -> (Vec<Message>, usize) {
     let (mut others, mut rows) = (Vec::new(), 0);
@@ -141,10 +149,8 @@ fn interrupted_stream_leaves_no_lock() {
     timed.query("set statement_timeout = 300");
     let copy = format!("copy ({WIDE}) to stdout");
     timed.send(&query(&copy));
-    let text = copy.replace('\'', "''");
-    let state = format!("select state from clearway.sessions where statement = '{text}'");
     // A client that reads before the timeout would get the whole result.
-    asker.repeat_until(&state, &["idle"]);
+    waits_for_end(&mut asker, &copy);
     free(&mut asker);
     let (others, _) = summary(&mut timed);
     assert_eq!((tags(&others), others[1].code()), ("HEZ".to_owned(), "57014".to_owned()));
