@@ -222,9 +222,8 @@ fn command(command: Command) -> Result<(), Failure> {
 }
 
 fn chosen(name: &str) -> Result<Vec<&'static Experiment>, Failure> {
-    let whole_name: Vec<&Experiment> = EXPERIMENTS.iter().filter(|e| e.name == name).collect();
-    if !whole_name.is_empty() {
-        return Ok(whole_name);
+    if let Some(experiment) = EXPERIMENTS.iter().find(|e| e.name == name) {
+        return Ok(vec![experiment]);
     }
     let chosen: Vec<&Experiment> =
         EXPERIMENTS.iter().filter(|e| name == ALL || is_before_slash(e.name, name)).collect();
