@@ -1,7 +1,7 @@
 //! READ ONLY transactions read snapshots.
 
 use crate::check::{checked, findings};
-use crate::common::{Bank, Worker, open, transfers};
+use crate::common::{Bank, Worker, open, open_config, transfers};
 use clearway_coordinator::{Characteristics, Engine, RunOptions, Step};
 use clearway_ir::Statement;
 use clearway_ir::statement::{Isolation, TxnOptions};
@@ -176,10 +176,11 @@ fn serializable_transactions_that_may_write_later_read_under_locks() {
 /// Transfers across partitions while others read the total: no snapshot has half of one.
 #[test]
 fn no_snapshot_sees_half_a_transfer() {
-    let engine = open(&MemDisk::new(), 4, 4);
+    // Beside a transaction whose undo is only in the log, readers use locks, and may deadlock.
+    let engine = open_config(&MemDisk::new(), 4, 4, |config| config.node.undo_memory = 1 << 20);
     let bank = Arc::new(Bank::create(&mut Worker::new(&engine, 0), ACCOUNTS, BALANCE));
     let writers = AtomicU64::new(2);
-    let read = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         for worker in 0..2 {
             let (engine, bank, writers) = (&engine, &bank, &writers);
             scope.spawn(move || {
@@ -187,7 +188,7 @@ fn no_snapshot_sees_half_a_transfer() {
                 writers.fetch_sub(1, Ordering::Relaxed);
             });
         }
-        let readers = [Isolation::ReadCommitted, Isolation::Serializable].map(|isolation| {
+        for isolation in [Isolation::ReadCommitted, Isolation::Serializable] {
             let (engine, bank, writers) = (&engine, &bank, &writers);
             let id = 2 + u16::from(isolation == Isolation::Serializable);
             scope.spawn(move || {
@@ -197,16 +198,14 @@ fn no_snapshot_sees_half_a_transfer() {
                     begin(&mut worker, isolation);
                     for _ in 0..2 {
                         assert_eq!(bank.total(&mut worker), TOTAL);
-                        snapshots += u64::from(reads_at(&mut worker).is_some());
+                        assert!(reads_at(&mut worker).is_some());
+                        snapshots += 1;
                     }
                     worker.commit().unwrap();
                 }
-                snapshots
-            })
-        });
-        readers.map(|reader| reader.join().unwrap())
+            });
+        }
     });
-    assert!(read.iter().all(|snapshots| *snapshots >= 10));
     engine.shutdown().unwrap();
 }
 
