@@ -225,22 +225,16 @@ impl Kept {
 
     /// Removes the key's first images, which are now in a block; returns the freed bytes.
     fn spilled(&mut self, tree: TreeId, key: &Key, images: usize) -> usize {
-        let Some(chains) = self.chains.get_mut(&tree) else { return 0 };
-        let Some(chain) = chains.get_mut(key) else { return 0 };
-        let mut freed = 0;
-        for image in chain.drain(..images) {
-            freed += size_of_image(key, &image);
-            if let Some(commit) = image.commit {
-                self.committed.remove(&(commit, tree, key.clone()));
-            }
-        }
+        let Some(chain) = self.chain(tree, key) else { return 0 };
+        let gone: Vec<Image> = chain.drain(..images).collect();
+        let freed = gone.iter().map(|image| size_of_image(key, image)).sum();
+        gone.iter()
+            .filter_map(|image| image.commit)
+            .for_each(|commit| self.delist(commit, tree, key));
         self.bytes -= freed;
         self.stamped -= freed;
-        if chain.is_empty() {
-            chains.remove(key);
-            if chains.is_empty() {
-                self.chains.remove(&tree);
-            }
+        if self.chain(tree, key).is_some_and(|chain| chain.is_empty()) {
+            self.forget(tree, key);
         }
         freed
     }

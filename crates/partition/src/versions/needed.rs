@@ -11,7 +11,7 @@ use super::{Chain, Change, Image, Kept, Key, Sum, size_of_image};
 use clearway_types::{Lsn, TreeId, TxnId};
 
 impl Kept {
-    fn chain(&mut self, tree: TreeId, key: &[u8]) -> Option<&mut Chain> {
+    pub(super) fn chain(&mut self, tree: TreeId, key: &[u8]) -> Option<&mut Chain> {
         self.chains.get_mut(&tree)?.get_mut(key)
     }
 
@@ -118,6 +118,15 @@ impl Kept {
         true
     }
 
+    /// Removes the key from the list of committed images, unless the transaction has another image
+    /// of it.
+    pub(super) fn delist(&mut self, commit: Lsn, tree: TreeId, key: &Key) {
+        let is_other = |image: &Image| image.commit == Some(commit);
+        if !self.chain(tree, key).is_some_and(|chain| chain.iter().any(is_other)) {
+            self.committed.remove(&(commit, tree, key.clone()));
+        }
+    }
+
     fn take(&mut self, tree: TreeId, key: &Key, at: usize) {
         let Some(chain) = self.chain(tree, key) else { return };
         let gone = chain.remove(at);
@@ -130,7 +139,7 @@ impl Kept {
         }
     }
 
-    fn forget(&mut self, tree: TreeId, key: &Key) {
+    pub(super) fn forget(&mut self, tree: TreeId, key: &Key) {
         let Some(chains) = self.chains.get_mut(&tree) else { return };
         chains.remove(key);
         if chains.is_empty() {

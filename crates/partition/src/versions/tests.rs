@@ -185,16 +185,22 @@ impl Twins {
         };
     }
 
+    /// Gives a row a committed value; returns the end of the commit record.
+    fn commit_autocommit(&mut self, row: &Row, value: impl Into<Value>) -> Lsn {
+        let value = value.into();
+        self.put(row, value.clone());
+        match value {
+            Some(value) => self.committed.insert(row.clone(), value),
+            None => self.committed.remove(row),
+        };
+        self.end += 8;
+        Lsn(self.end)
+    }
+
     fn change_autocommitted(&mut self) {
         let Some(row) = self.free_row(None) else { return };
         let (before, after) = (self.now.get(&row).cloned(), self.random_value());
-        self.put(&row, after.clone());
-        match after {
-            Some(value) => self.committed.insert(row.clone(), value),
-            None => self.committed.remove(&row),
-        };
-        self.end += 8;
-        let commit = Lsn(self.end);
+        let commit = self.commit_autocommit(&row, after);
         self.both(|v| v.changed_autocommit(commit, row.0, &row.1, before.clone().map(Into::into)));
     }
 
@@ -447,6 +453,32 @@ impl Twins {
         }
     }
 
+    /// Checks that the lists of images and their sizes are those of the images.
+    fn check_lists(&self) {
+        for kept in [&self.small, &self.large].into_iter().filter_map(|v| v.kept.as_ref()) {
+            let (mut bytes, mut stamped) = (0, 0);
+            let (mut committed, mut active) = (BTreeSet::new(), kept.active.clone());
+            active.values_mut().for_each(|keys| keys.sort());
+            for (tree, key, chain) in kept.chains.iter().flat_map(|(tree, chains)| {
+                chains.iter().map(move |(key, chain)| (*tree, key, chain))
+            }) {
+                assert!(!chain.is_empty());
+                for image in chain {
+                    let place = (tree, key.clone());
+                    bytes += size_of_image(key, image);
+                    if let Some(commit) = image.commit {
+                        stamped += size_of_image(key, image);
+                        committed.insert((commit, tree, key.clone()));
+                    } else {
+                        assert!(active[&image.writer].binary_search(&place).is_ok());
+                    }
+                }
+            }
+            assert_eq!((bytes, stamped), (kept.bytes, kept.stamped));
+            assert!(committed == kept.committed);
+        }
+    }
+
     fn active_bytes(&self) -> usize {
         self.small.kept.as_ref().map_or(0, |kept| kept.bytes - kept.stamped)
     }
@@ -488,8 +520,11 @@ fn run(seeds: u64, setting: Setting) -> Twins {
     let mut sums = (0, 0, 0, 0, 0);
     for seed in 1..=seeds {
         let mut twins = Twins::new(seed, setting);
-        for _ in 0..3000 {
+        for n in 0..3000 {
             twins.step();
+            if n % 10 == 0 {
+                twins.check_lists();
+            }
         }
         twins.writes.drain(..).for_each(SpillWrite::run);
         (0..100).for_each(|_| twins.small.tidy());

@@ -76,6 +76,15 @@ fn incremented_rows_leave_one_image_per_snapshot() {
     }
 }
 
+/// Random histories of so few rows that each has many images.
+#[test]
+fn images_of_few_rows_are_seen() {
+    let seen = run(60, Setting { keys: 3, ..ROOMY });
+    assert!(seen.reads > 5000 && seen.old > 1000, "{} {}", seen.reads, seen.old);
+    let spilled = run(30, Setting { keys: 3, budget: 500, slot: 256, ..ROOMY });
+    assert!(spilled.spilled > 500, "{}", spilled.spilled);
+}
+
 /// A failed write only uses memory.
 #[test]
 fn everything_is_freed_when_the_last_snapshot_closes() {
