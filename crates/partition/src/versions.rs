@@ -19,11 +19,12 @@
 //!    removes it before its locks are released. ROLLBACK TO subtracts what it undoes from the image
 //!    of additions in the same step in which it subtracts it from the row.
 //! 3. An image is removed when its commit is visible to the oldest snapshot. It is also removed
-//!    when an older image has a value and a commit that the newest snapshot does not see: a reader
-//!    that goes back over one goes back over the other. Additions that the newest snapshot does not
-//!    see are one image until the value is replaced. So a key has at most two more images than
-//!    active writers and snapshots that were opened since the oldest open one: the end of another
-//!    one removes no image.
+//!    when an older image has a value and there is no open snapshot between the two commits: a
+//!    reader that goes back over one goes back over the other. Additions are one image if there is
+//!    neither an open snapshot nor a value between them. This is checked when a change leaves an
+//!    image, and again when a key has twice as many images as after the last check (`needed`). So
+//!    the number of a key's images is proportional to that of the snapshots that were open
+//!    together, and of active writers.
 //! 4. Over the budget, images with a commit go to a temporary file (`spill`), a key's oldest first.
 //!    If there is no room for them, snapshots fail here, oldest first, and the images that only
 //!    they need are removed; writers never fail.
@@ -109,6 +110,9 @@ struct Image {
     /// Whether a later change needed no image because of this one, since the sweep last visited it
     /// (`fit`).
     hot: bool,
+    /// Of a key's first image: the number of its images when they were last pruned, or 0
+    /// (`needed`).
+    length: u32,
 }
 
 /// The version store; see the module.
@@ -284,7 +288,8 @@ impl Versions {
                 key.clone(),
                 Image { commit: Some(commit), ..Image::of(TxnId(0), Change::Replaced(before)) },
             );
-            kept.committed.insert((commit, tree, key));
+            kept.committed.insert((commit, tree, key.clone()));
+            kept.prune(tree, &key, &self.snapshots);
         }
         self.end(newest);
     }
@@ -305,7 +310,8 @@ impl Versions {
             let image = Image { commit: Some(commit), ..Image::of(TxnId(0), Change::Added(sum)) };
             kept.push(tree, key.clone(), image);
             if !kept.merge_last(tree, &key, newest) {
-                kept.committed.insert((commit, tree, key));
+                kept.committed.insert((commit, tree, key.clone()));
+                kept.prune(tree, &key, &self.snapshots);
             }
         }
         self.end(newest);
@@ -332,7 +338,8 @@ impl Versions {
         kept.births.committed(writer, commit);
         for (tree, key) in kept.active.remove(&writer).unwrap_or_default() {
             if kept.stamp(tree, &key, writer, commit, newest) {
-                kept.committed.insert((commit, tree, key));
+                kept.committed.insert((commit, tree, key.clone()));
+                kept.prune(tree, &key, &self.snapshots);
             }
         }
         self.end(newest);
@@ -488,7 +495,7 @@ impl Kept {
 
 impl Image {
     fn of(writer: TxnId, change: Change) -> Self {
-        Self { writer, commit: None, change, moved: false, hot: false }
+        Self { writer, commit: None, change, moved: false, hot: false, length: 0 }
     }
 
     /// Returns true if it belongs to this transaction, which has not ended.

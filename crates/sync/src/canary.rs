@@ -76,6 +76,8 @@ pub enum Bug {
     LateImage,
     /// An image is removed if the newest snapshot does not need it, although an older one may.
     EarlyFree,
+    /// Pruning removes images that an open snapshot needs.
+    PrunedImage,
     /// A block of the temporary file is freed if the newest snapshot does not need it, although an
     /// older one may.
     EarlyBlock,
@@ -180,6 +182,7 @@ pub const BUGS_OF_ENGINE: &[Bug] = &[
     Bug::HalfCommit,
     Bug::LateImage,
     Bug::EarlyFree,
+    Bug::PrunedImage,
     Bug::EarlyBlock,
     Bug::SkippedRecheck,
     Bug::LostUpdate,

@@ -59,6 +59,30 @@ fn loom_no_snapshot_between_commits_sharing_an_image() {
     });
 }
 
+/// If the first snapshot to see one commit is the first to see a later one, too, the image of the
+/// later one goes: no snapshot is between them, although others open and close meanwhile.
+#[test]
+fn loom_no_snapshot_between_commits_with_the_same_first_snapshot() {
+    loom::model(|| {
+        let (snapshots, log) = kept();
+        let writer = {
+            let (snapshots, log) = (snapshots.clone(), log.clone());
+            thread::spawn(move || {
+                let (first, second) = (append(&log), append(&log));
+                let same = snapshots.first_from(Lsn(first)) == snapshots.first_from(Lsn(second));
+                (first, second, same)
+            })
+        };
+        let (early, _) = open(&snapshots, &log);
+        let (late, _) = open(&snapshots, &log);
+        let still = late.lsn().0;
+        drop(early);
+        let (first, second, goes) = writer.join().unwrap();
+        assert!(!(goes && (first..second).contains(&still)));
+        drop(late);
+    });
+}
+
 /// Ending the keeping of images never affects a snapshot that sent no message.
 #[test]
 fn loom_images_are_kept_for_an_open_snapshot() {

@@ -1,14 +1,32 @@
 //! Which images of a key are needed: what a change leaves, how its commit modifies that, and what
 //! is removed.
 //!
-//! There are two rules, both for images that the newest snapshot does not see (`versions`,
-//! invariant 3). A *value* of that kind makes later committed images unnecessary: a reader that
-//! goes back over the value's image gets the same result without them. And all *additions* between
-//! two values look the same to every reader: they are kept as one image. An image of additions
-//! makes no other one unnecessary.
+//! There are two rules, both for images without an open snapshot between their commits (`versions`,
+//! invariant 3). A *value* makes later images of this kind unnecessary: a reader that goes back
+//! over the value's image gets the same result without them. And *additions* of this kind without a
+//! value between them look the same to every reader: they are kept as one image. An image of
+//! additions makes no other one unnecessary.
+//!
+//! A commit applies the rules to its own image. For that it needs only the newest snapshot: no
+//! snapshot is between commits that this one does not see. Later, snapshots close and make more
+//! images unnecessary. So a chain is pruned when it has twice as many images as after the last
+//! time. That costs each image a constant number of searches among the open snapshots.
+//!
+//! Source: the second part is the interval garbage collection of Steam (Böttcher et al., VLDB 2019)
+//! and of SAP HANA (Lee et al., SIGMOD 2016).
 
 use super::{Chain, Change, Image, Kept, Key, Sum, size_of_image};
+use crate::snapshots::Snapshots;
+use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, TreeId, TxnId};
+use smallvec::SmallVec;
+
+/// An image that no open snapshot needs.
+struct Unneeded {
+    at: usize,
+    /// An older image, which takes its place: a value, or additions that it is merged into.
+    into: usize,
+}
 
 impl Kept {
     pub(super) fn chain(&mut self, tree: TreeId, key: &[u8]) -> Option<&mut Chain> {
@@ -105,9 +123,16 @@ impl Kept {
         else {
             return false;
         };
-        let Change::Added(more) = chain[at].change.clone() else { return false };
-        let before = size_of_image(key, &chain[other]);
         chain[other].hot = true;
+        self.merge_into(tree, key, at, other);
+        true
+    }
+
+    /// Adds the amounts of an image of additions to another one, and removes it.
+    fn merge_into(&mut self, tree: TreeId, key: &Key, at: usize, other: usize) {
+        let Some(chain) = self.chain(tree, key) else { return };
+        let Change::Added(more) = chain[at].change.clone() else { return };
+        let before = size_of_image(key, &chain[other]);
         if let Change::Added(sum) = &mut chain[other].change {
             sum.merge(&more);
         }
@@ -115,7 +140,36 @@ impl Kept {
         self.bytes += grown;
         self.stamped += grown;
         self.take(tree, key, at);
-        true
+    }
+
+    /// Removes the images of a grown chain that no open snapshot needs. Call it after the last
+    /// commit of the chain was appended.
+    pub(super) fn prune(&mut self, tree: TreeId, key: &Key, snapshots: &Snapshots) {
+        let Some(chain) = self.chain(tree, key) else { return };
+        if chain.len() < 2 * chain[0].length.max(1) as usize {
+            return;
+        }
+        for Unneeded { at, into } in unneeded(chain, snapshots).into_iter().rev() {
+            self.replace(tree, key, at, into);
+        }
+        if let Some(chain) = self.chain(tree, key) {
+            chain[0].length = chain.len() as u32;
+        }
+    }
+
+    /// Lets an older image take the place of this one.
+    fn replace(&mut self, tree: TreeId, key: &Key, at: usize, into: usize) {
+        let Some(chain) = self.chain(tree, key) else { return };
+        let commit = chain[at].commit;
+        if chain[into].change.is_added() {
+            self.merge_into(tree, key, at, into);
+        } else {
+            chain[into].moved |= chain[at].moved;
+            self.take(tree, key, at);
+        }
+        if let Some(commit) = commit {
+            self.delist(commit, tree, key);
+        }
     }
 
     /// Removes the key from the list of committed images, unless the transaction has another image
@@ -130,6 +184,11 @@ impl Kept {
     fn take(&mut self, tree: TreeId, key: &Key, at: usize) {
         let Some(chain) = self.chain(tree, key) else { return };
         let gone = chain.remove(at);
+        if at == 0
+            && let Some(first) = chain.first_mut()
+        {
+            first.length = gone.length;
+        }
         let empty = chain.is_empty();
         let size = size_of_image(key, &gone);
         self.bytes -= size;
@@ -153,4 +212,38 @@ impl Kept {
             self.take(tree, key, at);
         }
     }
+}
+
+/// Returns the images of a chain that no open snapshot needs, in their order.
+///
+/// Snapshots may open and close meanwhile. One that opens sees all commits of the chain. If the
+/// first snapshot to see one commit is the first to see another one, too, it is still open, or
+/// there is none at the second look: either way none is between the two.
+fn unneeded(chain: &Chain, snapshots: &Snapshots) -> SmallVec<[Unneeded; 8]> {
+    let mut gone = SmallVec::new();
+    // With the first snapshot that sees them: the last value that stays, and the additions after
+    // it that stay.
+    let mut value: Option<(Option<Lsn>, usize)> = None;
+    let mut added: SmallVec<[(Option<Lsn>, usize); 4]> = SmallVec::new();
+    for (at, image) in chain.iter().enumerate() {
+        let is_added = image.change.is_added();
+        let first = match image.commit {
+            Some(_) if canary::on(Bug::PrunedImage) => None,
+            Some(commit) => snapshots.first_from(commit),
+            None if is_added => continue,
+            // Nothing after it is committed.
+            None => break,
+        };
+        let same = |(other, _): &&(Option<Lsn>, usize)| *other == first;
+        let alike = added.iter().filter(|_| is_added);
+        match value.iter().chain(alike).find(same) {
+            Some((_, into)) => gone.push(Unneeded { at, into: *into }),
+            None if is_added => added.push((first, at)),
+            None => {
+                value = Some((first, at));
+                added.clear();
+            }
+        }
+    }
+    gone
 }

@@ -17,7 +17,11 @@ impl World {
             Bug::StaleHome => engine.node.partitions != Some(1),
             Bug::PackedForgotten => partition.many_locks <= 5,
             Bug::EarlyBlock => self.spills,
-            Bug::HalfCommit | Bug::LateImage | Bug::EarlyFree | Bug::NewTable => snapshots,
+            Bug::HalfCommit
+            | Bug::LateImage
+            | Bug::EarlyFree
+            | Bug::PrunedImage
+            | Bug::NewTable => snapshots,
             Bug::NewIndex | Bug::EarlyDrop => snapshots && mix.ddl > 0,
             Bug::DirtyRead | Bug::SkippedRecheck => mix.levels > 0,
             Bug::LostUpdate | Bug::HiddenRow => repeatable,

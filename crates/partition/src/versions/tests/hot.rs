@@ -76,6 +76,50 @@ fn incremented_rows_leave_one_image_per_snapshot() {
     }
 }
 
+/// Invariant 3: snapshots that have closed leave no images, although an older one is open. Three
+/// others are open at any time.
+#[test]
+fn closed_snapshots_leave_no_images() {
+    const OPEN: usize = 4;
+    for percent_added in [0, 50, 100] {
+        let mut twins = Twins::new(1, ROOMY);
+        let hot = (TREES[0], b"hot".to_vec());
+        twins.commit_autocommit(&hot, vec![0; 30]);
+        let mut most = 0;
+        for _ in 0..2000 {
+            twins.open();
+            if twins.open.len() > OPEN {
+                twins.open.remove(1);
+            }
+            for _ in 0..2 {
+                let mut value = twins.now[&hot].clone();
+                if twins.rng.below(100) < percent_added {
+                    let addends = random_addends(&mut twins.rng);
+                    assert!(addends.add_to(&mut value));
+                    let commit = twins.commit_autocommit(&hot, value);
+                    twins.both(|v| v.added_autocommit(commit, hot.0, &hot.1, &addends));
+                } else {
+                    let before = Some(value.clone().into());
+                    value[29] = value[29].wrapping_add(1);
+                    let commit = twins.commit_autocommit(&hot, value);
+                    twins.both(|v| v.changed_autocommit(commit, hot.0, &hot.1, before.clone()));
+                }
+            }
+            let kept = twins.large.kept.as_ref().expect("images are kept");
+            most = most.max(kept.chains[&hot.0][&hot.1[..]].len());
+            for Open { snapshot, sees, .. } in &twins.open {
+                let as_of = AsOf { at: snapshot.lsn(), me: TxnId(u64::MAX), repeatable: true };
+                let now = twins.now.get(&hot).map(Vec::as_slice);
+                let value = twins.large.value_at(hot.0, &hot.1, now, as_of).expect("it is kept");
+                assert_eq!(value.as_deref(), sees.get(&hot).map(Vec::as_slice));
+            }
+        }
+        assert!((OPEN..=4 * OPEN).contains(&most), "{most} images, {percent_added} % additions");
+        let kept = twins.large.kept.as_ref().expect("images are kept");
+        assert!(kept.committed.len() <= 4 * OPEN && kept.bytes <= 8 * OPEN * IMAGE);
+    }
+}
+
 /// Random histories of so few rows that each has many images.
 #[test]
 fn images_of_few_rows_are_seen() {
