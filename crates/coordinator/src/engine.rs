@@ -297,11 +297,14 @@ impl Engine {
         self.past.publish(catalog.clone(), commit, &self.snapshots);
         // Relaxed: published by the Release below.
         self.catalog_commit.fetch_max(commit.0, Ordering::Relaxed);
-        let old = std::mem::replace(&mut *self.catalog.lock(), catalog);
+        let mut current = self.catalog.lock();
+        let old = std::mem::replace(&mut *current, catalog);
+        // Release: pairs with the Acquire in `catalog_version`. Under the latch, so that whoever
+        // finds the catalog finds its version, too: otherwise its plans would look stale.
+        self.catalog_version.store(version, Ordering::Release);
+        drop(current);
         // Dropped outside the latch, in case this is the last reference.
         drop(old);
-        // Release: pairs with the Acquire in `catalog_version`.
-        self.catalog_version.store(version, Ordering::Release);
     }
     /// Returns the catalogs of open snapshots.
     pub(crate) fn past(&self) -> &Past {

@@ -3,6 +3,7 @@
 mod backup;
 mod bank;
 mod cancel;
+mod catalogs;
 mod check;
 mod checks;
 mod common;
