@@ -36,7 +36,9 @@ use clearway_partition::{
     CascadeCounts, Limits, Message, Outbox, Partition, PartitionTimes, SchemeCounts, SchemeKind,
     Snapshots,
 };
-use clearway_storage::{Node, NodeConfig, OpenError, RecoveryReport, SpillFile};
+use clearway_storage::{
+    Node, NodeConfig, OPENING_FRAME_WAITS, OpenError, RecoveryReport, SpillFile,
+};
 use clearway_sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, PartitionId, SqlError, SqlResult, TxnId};
@@ -171,10 +173,12 @@ impl Engine {
     pub fn open(
         disk: Arc<dyn clearway_env::Disk>,
         dir: &Path,
-        config: EngineConfig,
+        mut config: EngineConfig,
         wakers: Vec<Waker>,
     ) -> Result<Arc<Self>, OpenError> {
         let (limit, slot) = (config.node.version_spill, config.node.version_slot);
+        // The opening ends when the trees without a table have been dropped.
+        let frame_waits = std::mem::replace(&mut config.node.frame_waits, OPENING_FRAME_WAITS);
         let mut node = Node::open(disk, dir, config.node)?;
         let spill = SpillFile::new(node.disk(), dir, limit, slot);
         let mut stores = node.take_stores();
@@ -182,6 +186,7 @@ impl Engine {
         // Before orphans are dropped: one that cannot be freed is hidden, and keeps its id.
         let highest_tree = stores.iter().flat_map(|s| s.trees()).map(|t| t.0).max().unwrap_or(0);
         bootstrap::drop_orphans(&node, &mut stores, &catalog)?;
+        node.pool().set_frame_waits(frame_waits);
         let highest_table = catalog.tables.values().map(|t| t.id.0).max().unwrap_or(0);
         let next_id = highest_tree.max(highest_table).max(FIRST_USER_ID) + 1;
         let (snapshots, catalog) = (Arc::<Snapshots>::default(), Arc::new(catalog));

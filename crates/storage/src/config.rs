@@ -71,7 +71,7 @@ pub struct NodeConfig {
     pub version_slot: usize,
     /// How long to wait for log space.
     pub space: SpaceWaits,
-    /// How long to wait for a free frame.
+    /// How long to wait for a free frame once the node is open.
     pub frame_waits: FrameWaits,
 }
 

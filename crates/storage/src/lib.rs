@@ -59,6 +59,7 @@ pub use cursor::Cursor;
 pub use error::{MAX_KEY, OpenError, OpenErrorKind, StorageError};
 pub use log_read::LogRead;
 pub use node::{Node, RecoveryReport};
+pub use recovery::OPENING_FRAME_WAITS;
 pub use scan::Visit;
 pub use spill::{SpillBlock, SpillFile, SpillRead, SpillResults, SpillWrite};
 pub use store::{Store, rowid_key};

@@ -33,7 +33,7 @@ use crate::mini::{Core, Mini, Need, Oldest, Urgency};
 use crate::owned::OwnedDisk;
 use crate::page;
 use crate::record::{self, PageOp, Role};
-use crate::recovery::{self, Analysis, Undoing};
+use crate::recovery::{self, Analysis, OPENING_FRAME_WAITS, Undoing};
 use crate::redo;
 use crate::spare::Spare;
 use crate::store::Store;
@@ -204,7 +204,7 @@ impl Opening {
         second_level: Option<SecondLevel>,
     ) -> Result<Arc<Pool>, OpenError> {
         let NodeConfig { frames, replacement, write_batch, .. } = self.config;
-        let config = PoolConfig { frames, replacement, write_batch, waits: recovery::FRAME_WAITS };
+        let config = PoolConfig { frames, replacement, write_batch, waits: OPENING_FRAME_WAITS };
         let wal = wal.clone() as Arc<dyn WalBarrier>;
         let pool = Pool::with_second_level(config, files, wal, io, second_level);
         pool.map_err(OpenError::io("cannot start threads"))

@@ -34,10 +34,11 @@ mod renumber;
 
 use renumber::Deletion;
 
-/// While a directory is being opened, only recovery itself and its write-back hold frames. So a
-/// frame will become free, however slow the disk is. The bound of 10 minutes guards against an
-/// error in that argument: the open then fails instead of hanging.
-pub(crate) const FRAME_WAITS: FrameWaits = FrameWaits {
+/// How long the opening of a directory waits for a free frame. Only the opening itself and its
+/// write-back hold frames meanwhile. So a frame will become free, however slow the disk is. The
+/// bound of 10 minutes guards against an error in that argument: the open then fails instead of
+/// hanging.
+pub const OPENING_FRAME_WAITS: FrameWaits = FrameWaits {
     starved_rounds: 600_000,
     promise_rounds: 20,
     retry: Duration::from_millis(1),
