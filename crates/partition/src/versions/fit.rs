@@ -112,7 +112,10 @@ impl Versions {
     fn step(&self) -> Step {
         let Some(kept) = &self.kept else { return Step::Rest };
         let known = self.spill.memory();
-        let bytes = kept.bytes + known;
+        // The images of active transactions cannot move to the file. They leave half of the budget
+        // to others: otherwise each block would cost a sweep over them.
+        let active = (kept.bytes - kept.stamped).min(self.budget / 2);
+        let bytes = kept.stamped + active + known;
         if bytes <= self.budget || kept.committed.is_empty() && self.spill.is_empty() {
             return Step::Rest;
         }
@@ -122,7 +125,6 @@ impl Versions {
         }
         match self.spill.room() {
             Room::Yes if kept.stamped >= block => Step::Cut(block),
-            // The rest belongs to active transactions.
             Room::Yes => Step::Rest,
             Room::Later if bytes <= self.budget.saturating_add(BACKLOG) => Step::Rest,
             Room::Later | Room::No => Step::Fail,

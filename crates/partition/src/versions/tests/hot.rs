@@ -129,6 +129,24 @@ fn images_of_few_rows_are_seen() {
     assert!(spilled.spilled > 500, "{}", spilled.spilled);
 }
 
+/// The images of active transactions stay in memory, and leave half of the budget to the others.
+#[test]
+fn active_images_take_half_of_the_budget() {
+    let mut twins = Twins::new(1, Setting { keys: 10_000, budget: 200_000, ..ROOMY });
+    twins.open();
+    for n in 0..5_000 {
+        twins.both(|v| v.changed(TxnId(1), TREES[0], &key(n), None));
+    }
+    for n in 0..200 {
+        let row = (TREES[1], key(n));
+        let commit = twins.commit_autocommit(&row, vec![1]);
+        twins.both(|v| v.changed_autocommit(commit, row.0, &row.1, None));
+    }
+    let kept = twins.small.kept.as_ref().expect("images are kept");
+    assert!(kept.bytes > 1_000_000 && kept.committed.len() == 200 && kept.lost == Lsn(0));
+    assert!(twins.small.spill.is_empty());
+}
+
 /// A failed write only uses memory.
 #[test]
 fn everything_is_freed_when_the_last_snapshot_closes() {
