@@ -46,7 +46,7 @@ pub(crate) use between::VisitAt;
 pub(crate) use change::{Change, Sum, mismatch, subtract};
 pub(crate) use spill::{Loaded, MissingBlock};
 
-use self::births::{Birth, Births};
+use self::births::Births;
 use self::change::Rewind;
 use self::spill::Spill;
 use crate::exec::Stop;
@@ -193,7 +193,7 @@ impl Versions {
     ) {
         let mut kept = Box::new(Kept { generation, ..Kept::default() });
         for (tree, creator) in made {
-            kept.births.insert(tree, Birth { creator, commit: None, since: 0 });
+            kept.births.insert(tree, creator, 0);
         }
         for (writer, tree, key, change) in active {
             match change {
@@ -321,7 +321,7 @@ impl Versions {
     pub(crate) fn tree_created(&mut self, tree: TreeId, creator: TxnId) {
         let since = self.snapshots.newest();
         if let Some(kept) = &mut self.kept {
-            kept.births.insert(tree, Birth { creator, commit: None, since });
+            kept.births.insert(tree, creator, since);
         }
     }
 
@@ -337,7 +337,10 @@ impl Versions {
         kept.newest = kept.newest.max(commit);
         kept.births.committed(writer, commit);
         for (tree, key) in kept.active.remove(&writer).unwrap_or_default() {
-            if kept.stamp(tree, &key, writer, commit, newest) {
+            if newest == 0 {
+                // No snapshot needs it (`snapshots`, invariant 2).
+                kept.remove(tree, &key, |image| image.is_of(writer));
+            } else if kept.stamp(tree, &key, writer, commit, newest) {
                 kept.committed.insert((commit, tree, key.clone()));
                 kept.prune(tree, &key, &self.snapshots);
             }

@@ -16,7 +16,7 @@ use super::{AsOf, Change, Image, Key, Seen, Versions};
 use crate::exec::Stop;
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, TreeId, TxnId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 /// When a tree was created.
@@ -31,35 +31,50 @@ pub(super) struct Birth {
 
 /// The births of trees; see the module.
 #[derive(Default)]
-pub(super) struct Births(BTreeMap<TreeId, Birth>);
+pub(super) struct Births {
+    all: BTreeMap<TreeId, Birth>,
+    /// Those without a commit, by creator.
+    active: BTreeMap<TxnId, Vec<TreeId>>,
+    /// Those with a commit.
+    committed: BTreeSet<(Lsn, TreeId)>,
+}
 
 impl Births {
     /// Returns the birth of a tree that some snapshots may not see.
     pub(super) fn get(&self, tree: TreeId) -> Option<&Birth> {
-        self.0.get(&tree)
+        self.all.get(&tree)
     }
 
-    pub(super) fn insert(&mut self, tree: TreeId, birth: Birth) {
-        self.0.insert(tree, birth);
+    /// Enters a tree whose creator is active. Snapshots above `since` were opened afterwards.
+    pub(super) fn insert(&mut self, tree: TreeId, creator: TxnId, since: u64) {
+        self.all.insert(tree, Birth { creator, commit: None, since });
+        self.active.entry(creator).or_default().push(tree);
     }
 
     /// Records that the creator has committed, with a record that ends at `commit`.
     pub(super) fn committed(&mut self, creator: TxnId, commit: Lsn) {
-        for birth in
-            self.0.values_mut().filter(|birth| birth.creator == creator && birth.commit.is_none())
-        {
-            birth.commit = Some(commit);
+        for tree in self.active.remove(&creator).unwrap_or_default() {
+            if let Some(birth) = self.all.get_mut(&tree) {
+                birth.commit = Some(commit);
+                self.committed.insert((commit, tree));
+            }
         }
     }
 
     /// Removes the trees of a creator that has been undone.
     pub(super) fn undone(&mut self, creator: TxnId) {
-        self.0.retain(|_, birth| birth.creator != creator || birth.commit.is_some());
+        for tree in self.active.remove(&creator).unwrap_or_default() {
+            self.all.remove(&tree);
+        }
     }
 
     /// Removes the trees that are older than this snapshot.
     pub(super) fn trim(&mut self, oldest: u64) {
-        self.0.retain(|_, birth| birth.commit.is_none_or(|commit| commit.0 > oldest));
+        while self.committed.first().is_some_and(|(commit, _)| commit.0 <= oldest)
+            && let Some((_, tree)) = self.committed.pop_first()
+        {
+            self.all.remove(&tree);
+        }
     }
 }
 
