@@ -276,10 +276,9 @@ impl Spill {
         }
         for (id, written) in self.results.take() {
             let Some((round, first)) = self.writing.remove(&id) else { continue };
-            let Some(meta) = self.rounds.get_mut(&round).and_then(|round| round.get_mut(&first))
-            else {
-                continue;
-            };
+            // The block may have been removed, and another one of that place added.
+            let meta = self.rounds.get_mut(&round).and_then(|round| round.get_mut(&first));
+            let Some(meta) = meta.filter(|meta| meta.id == id) else { continue };
             if written {
                 self.in_flight -= meta.resident.take().map_or(0, |bytes| bytes.len());
             } else {
