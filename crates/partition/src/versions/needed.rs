@@ -161,6 +161,7 @@ impl Kept {
     fn replace(&mut self, tree: TreeId, key: &Key, at: usize, into: usize) {
         let Some(chain) = self.chain(tree, key) else { return };
         let commit = chain[at].commit;
+        chain[into].hot = true;
         if chain[into].change.is_added() {
             self.merge_into(tree, key, at, into);
         } else {
