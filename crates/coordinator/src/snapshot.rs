@@ -11,7 +11,8 @@
 //!    afterwards: its reads would have two places in the serial order.
 //! 2. Every partition keeps versions before a snapshot's LSN is read
 //!    (`clearway_partition::Snapshots`). If one cannot, because the undo of a large transaction is
-//!    only in the log, the transaction reads under locks.
+//!    only in the log, a statement that reads the whole of a table used by it waits for its end and
+//!    tries again. Another statement reads under locks, and so does its transaction from then on.
 //!
 //! Locking: none of its own. A crash leaves nothing.
 
@@ -23,10 +24,13 @@ use crate::txn::{everywhere, prepare_to_read, table_of};
 use clearway_ir::program::Env;
 use clearway_ir::statement::{Isolation, Query, Route, Source};
 use clearway_ir::{Access, GlobalIndexOp, IndexDef, Path, Program, RowLock, TableDef};
-use clearway_partition::{Batch, Body, COMMITTED, Failure, Snapshot};
+use clearway_partition::{Batch, Body, COMMITTED, Failure, Opening, Snapshot};
 use clearway_sync::canary::{self, Bug};
-use clearway_types::{Lsn, RowBatch, SqlError, SqlResult, SqlState, TxnId};
+use clearway_types::{Lsn, PartitionId, RowBatch, SqlError, SqlResult, SqlState, TableId, TxnId};
 use std::sync::{Arc, Weak};
+
+/// Maximum number of times that a statement tries to open a snapshot beside large transactions.
+const ROUNDS: usize = 8;
 
 /// What the transaction reads.
 #[derive(Default)]
@@ -256,7 +260,7 @@ pub(crate) async fn seeing<T>(
 ) -> Result<T, Stop> {
     match source {
         Source::Table { program, route } => seeing_rows(core, program, route, work).await,
-        Source::ExportSnapshot => seeing_at(core, Needs::Export, work).await,
+        Source::ExportSnapshot => seeing_at(core, Needs::Export, None, work).await,
         _ => work.await,
     }
 }
@@ -268,15 +272,28 @@ pub(crate) async fn seeing_rows<T>(
     route: &Route,
     work: impl Future<Output = Result<T, Stop>>,
 ) -> Result<T, Stop> {
-    seeing_at(core, Needs::of(program, route), work).await
+    seeing_at(core, Needs::of(program, route), read_whole(program), work).await
+}
+
+/// Returns the table of which the program reads all rows.
+fn read_whole(program: &Program) -> Option<TableId> {
+    match program {
+        Program::Scan { access, .. }
+        | Program::Update { access, .. }
+        | Program::Delete { access, .. } => {
+            matches!(access.path, Path::Full).then_some(access.table.id)
+        }
+        Program::Insert { .. } | Program::BuildIndex { .. } | Program::GlobalIndex { .. } => None,
+    }
 }
 
 async fn seeing_at<T>(
     core: &Core,
     needs: Needs,
+    whole: Option<TableId>,
     work: impl Future<Output = Result<T, Stop>>,
 ) -> Result<T, Stop> {
-    begin(core, needs).await?;
+    begin(core, needs, whole).await?;
     // The client may take its time with the rows, and run other statements meanwhile, which end
     // this one's view.
     let held = core.txn().snapshot().filter(|_| !canary::on(Bug::UnheldCursor));
@@ -286,8 +303,9 @@ async fn seeing_at<T>(
     done
 }
 
-/// Begins a statement: opens a snapshot for it, if it needs one.
-async fn begin(core: &Core, needs: Needs) -> Result<(), Failure> {
+/// Begins a statement: opens a snapshot for it, if it needs one. `whole` is the table of which it
+/// reads all rows.
+async fn begin(core: &Core, needs: Needs, whole: Option<TableId>) -> Result<(), Failure> {
     if core.txn().reads_freely(needs) {
         prepare_to_read(core).await?;
     }
@@ -297,22 +315,41 @@ async fn begin(core: &Core, needs: Needs) -> Result<(), Failure> {
         core.read_at.set(ReadAt::of(txn.sees(needs)));
         return Ok(());
     }
-    let opening = core.engine().snapshots().begin();
-    if let Some(generation) = opening.generation() {
-        let rows = core.txn().rows;
-        let kept =
-            everywhere(core, core.engine().all(), |_| Body::KeepVersions(generation)).await?;
-        // These replies count no rows.
-        core.txn().rows = rows;
-        if kept.iter().any(|reply| reply.count == 0) {
-            core.txn().view = View::Newest;
-            return Ok(());
-        }
-    }
+    let rows = core.txn().rows;
+    let opening = opening(core, whole).await?;
+    // The replies counted no rows.
+    core.txn().rows = rows;
+    let Some(opening) = opening else {
+        core.txn().view = View::Newest;
+        return Ok(());
+    };
     let snapshot = opening.open(|| core.engine().appended());
     core.read_at.set(ReadAt::Snapshot(snapshot.lsn()));
     core.txn().view = View::AsOf(Arc::new(snapshot));
     Ok(())
+}
+
+/// Makes every partition keep versions; `None` if one cannot.
+async fn opening(core: &Core, whole: Option<TableId>) -> Result<Option<Opening>, Failure> {
+    for _ in 0..ROUNDS {
+        let opening = core.engine().snapshots().begin();
+        let Some(generation) = opening.generation() else { return Ok(Some(opening)) };
+        let kept =
+            everywhere(core, core.engine().all(), |_| Body::KeepVersions(generation)).await?;
+        let refused = core.engine().all().zip(&kept).filter(|(_, reply)| reply.count == 0);
+        let refused: Vec<PartitionId> = refused.map(|(partition, _)| partition).collect();
+        if refused.is_empty() {
+            return Ok(Some(opening));
+        }
+        let Some(table) = whole else { return Ok(None) };
+        // While a snapshot is being opened, no version is dropped.
+        drop(opening);
+        let waited = everywhere(core, refused, |_| Body::AwaitLarge(table)).await?;
+        if waited.iter().any(|reply| reply.count == 0) {
+            return Ok(None);
+        }
+    }
+    Ok(None)
 }
 
 /// Ends a statement: below REPEATABLE READ the next one sees another snapshot.

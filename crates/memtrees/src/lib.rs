@@ -85,6 +85,9 @@ impl UndoLog for MemoryLog {
     fn mark(&self) -> usize {
         self.undo.len()
     }
+    fn is_in_memory(&self) -> bool {
+        true
+    }
 }
 
 impl MemoryTrees {

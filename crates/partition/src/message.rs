@@ -171,6 +171,10 @@ pub enum Body {
     /// [`crate::Opening::generation`]. [`Reply::count`] is 1 on success, 0 if it cannot, even
     /// because of an unreadable page. Only a cancellation fails it.
     KeepVersions(u64),
+    /// Waits for the end of other transactions that use this table and whose undo is only in the
+    /// log, which makes [`Body::KeepVersions`] impossible. [`Reply::count`] is 1 if it has waited,
+    /// and no transaction of that kind is left.
+    AwaitLarge(TableId),
     /// Locks a table in order to change or drop it.
     LockTable {
         /// The table.

@@ -146,6 +146,11 @@ pub(crate) enum Job {
         /// Number of page misses.
         misses: u32,
     },
+    AwaitLarge {
+        table: TableId,
+        /// Whether it has waited.
+        waited: bool,
+    },
     LockTable {
         table: TableId,
         requester: Option<Requester>,
@@ -212,6 +217,7 @@ impl Job {
             Self::Statement(s) => s.exec.env.requester(),
             Self::LockTable { requester, .. } => requester.clone(),
             Self::KeepVersions { .. }
+            | Self::AwaitLarge { .. }
             | Self::CreateTrees { .. }
             | Self::Raw(_)
             | Self::Settle(_)

@@ -185,6 +185,8 @@ pub trait UndoLog {
     fn txn(&self) -> TxnId;
     /// Returns the number of changes to undo, for a later call of [`Trees::rollback`].
     fn mark(&self) -> usize;
+    /// Returns true if memory has all changes to undo; otherwise some are only in the log.
+    fn is_in_memory(&self) -> bool;
 }
 
 impl UndoLog for TxnLog {
@@ -196,5 +198,8 @@ impl UndoLog for TxnLog {
     }
     fn mark(&self) -> usize {
         TxnLog::mark(self)
+    }
+    fn is_in_memory(&self) -> bool {
+        TxnLog::is_in_memory(self)
     }
 }

@@ -88,6 +88,10 @@ impl TxnLog {
     pub fn mark(&self) -> usize {
         self.spilled + self.stack.len()
     }
+    /// Returns true if none of the changes to undo are only in the log.
+    pub fn is_in_memory(&self) -> bool {
+        self.spilled == 0
+    }
     /// Returns the approximate memory used by the undo information, in bytes.
     pub fn size(&self) -> usize {
         self.stack.allocated()
@@ -128,7 +132,7 @@ impl TxnLog {
     pub(crate) fn newest_first(&self) -> Option<impl Iterator<Item = Undo<'_>>> {
         let all =
             (0..self.stack.len()).rev().filter_map(|at| self.stack.get(at).map(|(undo, _)| undo));
-        (self.spilled == 0).then_some(all)
+        self.is_in_memory().then_some(all)
     }
     pub(crate) fn pop(&mut self) {
         let cost = self.last().map_or(0, |(undo, _)| undo.cost());

@@ -15,6 +15,8 @@ static RANGE_SHARED: Class = Class::new("lock.range_shared");
 static RANGE_EXCLUSIVE: Class = Class::new("lock.range_exclusive");
 static TABLE_INTENT_SHARED: Class = Class::new("lock.table_intent_shared");
 static TABLE_INTENT_EXCLUSIVE: Class = Class::new("lock.table_intent_exclusive");
+/// Waits for the end of large transactions, by those that want to open a snapshot.
+static TABLE_SNAPSHOT: Class = Class::new("lock.table_snapshot");
 static TABLE_SHARED: Class = Class::new("lock.table_shared");
 static TABLE_EXCLUSIVE: Class = Class::new("lock.table_exclusive");
 static TABLE_ACCESS_SHARED: Class = Class::new("lock.table_access_shared");
@@ -51,9 +53,10 @@ pub(crate) fn class(target: Target<'_>, mode: Mode) -> &'static Class {
         (Target::Table(_), Mode::IntentShared) => &TABLE_INTENT_SHARED,
         (Target::Table(_), Mode::IntentExclusive) => &TABLE_INTENT_EXCLUSIVE,
         (Target::Table(_), Mode::Shared | Mode::KeyShared) => &TABLE_SHARED,
+        (Target::Table(_), Mode::Settled) => &TABLE_SNAPSHOT,
         (
             Target::Table(_),
-            Mode::Exclusive | Mode::NoKeyExclusive | Mode::Increment | Mode::Behind | Mode::Settled,
+            Mode::Exclusive | Mode::NoKeyExclusive | Mode::Increment | Mode::Behind,
         ) => &TABLE_EXCLUSIVE,
     }
 }

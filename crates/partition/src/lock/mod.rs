@@ -55,6 +55,7 @@ mod hot;
 mod increment;
 mod intervals;
 mod key;
+mod large;
 mod line;
 mod owner;
 mod packed;
@@ -104,7 +105,8 @@ pub(crate) enum Mode {
     /// A request for [`Mode::NoKeyExclusive`] that retired holders do not block ([`retired`]).
     /// Never held. For keys only.
     Behind = 512,
-    /// Waits for the transactions that the requester is behind ([`retired`]). Never held.
+    /// Waits for the end of transactions: at a key for those that the requester is behind
+    /// ([`retired`]), at a table for [large](`large`) ones. Never held.
     Settled = 1024,
 }
 

@@ -285,7 +285,9 @@ impl LockTable {
 
     /// Returns the transactions that block a request to settle.
     pub(super) fn unsettled(&self, r: &Request<'_>) -> Vec<TxnId> {
-        let (ScopeId::Tree(tree), Keys::One(key)) = (r.scope, &r.keys) else { return Vec::new() };
+        let (ScopeId::Tree(tree), Keys::One(key)) = (r.scope, &r.keys) else {
+            return self.large_ones(r);
+        };
         self.chain(tree, key)
             .map(|h| h.ahead_of(r.txn).take(super::line::NAMED).collect())
             .unwrap_or_default()

@@ -62,10 +62,10 @@ pub(super) struct Request<'a> {
     pub txn: TxnId,
     pub scope: ScopeId,
     pub keys: Keys<'a>,
-    mode: Mode,
+    pub mode: Mode,
     /// Its own line, if it is in one, and the number of its wait.
-    line: Option<u64>,
-    number: u64,
+    pub line: Option<u64>,
+    pub number: u64,
 }
 
 /// The obstacles of a request.
@@ -94,6 +94,8 @@ pub(crate) struct LockTable {
     /// Transactions that will be undone, or for which all transactions behind them will be undone.
     /// No others may go behind them.
     pub(super) barred: BTreeSet<TxnId>,
+    /// Transactions whose end was waited for because of their size ([`super::large`]).
+    pub(super) large: BTreeSet<TxnId>,
     /// The number of lines and waits so far.
     numbers: u64,
     /// The number of keys and ranges locked or waited for so far.
@@ -113,6 +115,7 @@ impl LockTable {
             heat: Heat::default(),
             followers: 0,
             barred: BTreeSet::new(),
+            large: BTreeSet::new(),
             numbers: 0,
             row_requests: 0,
             events: VecDeque::new(),
@@ -287,6 +290,7 @@ impl LockTable {
     pub(crate) fn release(&mut self, txn: TxnId) {
         self.stop_waiting(txn);
         self.barred.remove(&txn);
+        self.large.remove(&txn);
         let Some(owner) = self.owners.remove(&txn) else { return };
         self.retired -= owner.retired.len();
         self.followers -= usize::from(!owner.behind.is_empty());
@@ -332,7 +336,7 @@ impl LockTable {
 /// Obstacles.
 impl LockTable {
     /// Returns the line that such a request would join.
-    fn line_of(&self, r: &Request<'_>) -> Option<u64> {
+    pub(super) fn line_of(&self, r: &Request<'_>) -> Option<u64> {
         let lines = self.scopes.get(&r.scope)?.lines_at(&r.keys);
         lines.iter().find(|l| l.mode == r.mode && !l.private).map(|l| l.id)
     }
@@ -463,7 +467,7 @@ impl LockTable {
 /// Lines.
 impl LockTable {
     /// Appends a transaction to a line.
-    fn join(&mut self, line: u64, txn: TxnId) -> InLine {
+    pub(super) fn join(&mut self, line: u64, txn: TxnId) -> InLine {
         let number = self.next_number();
         let Some(found) = self.lines.get_mut(&line) else { return InLine { line, on: Vec::new() } };
         let last = std::mem::replace(&mut found.last, txn);

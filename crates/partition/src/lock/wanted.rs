@@ -36,6 +36,7 @@ impl Wanted {
             Mode::AccessExclusive => "access exclusive",
             Mode::Shared if of_table => "shared",
             Mode::Exclusive if of_table => "exclusive",
+            Mode::Settled if of_table => "snapshot",
             mode => row_mode_name(mode),
         }
     }

@@ -164,6 +164,7 @@ impl<T: Trees> Partition<T> {
             Job::KeepVersions { generation, misses } => {
                 self.keep_versions((id, txn), *generation, misses)
             }
+            Job::AwaitLarge { table, waited } => self.await_large(id, *table, waited),
             Job::LockTable { table, .. } => {
                 let mode = Mode::AccessExclusive;
                 let target = Target::Table(*table);
@@ -272,6 +273,7 @@ fn start<L: UndoLog>(
             Some(Job::Undo { to: s.mark, then: Then::Done })
         }
         Body::KeepVersions(generation) => Some(Job::KeepVersions { generation, misses: 0 }),
+        Body::AwaitLarge(table) => Some(Job::AwaitLarge { table, waited: false }),
         Body::LockTable { table, requester } => Some(Job::LockTable { table, requester }),
         Body::CreateTrees(trees) => Some(Job::CreateTrees { trees, at: 0 }),
         Body::DropTreesAtCommit(trees) => {

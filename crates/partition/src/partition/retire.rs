@@ -76,7 +76,7 @@ impl<T: Trees> Partition<T> {
                 matches!(&*s.exec.program, Program::Insert { .. })
                     || is_blind(&s.exec.program, self.limits.increments)
             }
-            Job::KeepVersions { .. } => true,
+            Job::KeepVersions { .. } | Job::AwaitLarge { .. } => true,
             _ => false,
         };
         if independent {

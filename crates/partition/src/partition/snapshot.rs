@@ -3,13 +3,15 @@
 
 use super::Partition;
 use crate::exec::{Stop, reads_freely, table_of};
+use crate::lock::{Mode, Target, Wait, class};
 use crate::message::Reply;
 use crate::txn::Txn;
 use crate::versions::{AsOf, Change, Sum};
 use clearway_ir::{Path, Program};
-use clearway_storage::{Blocked, Prior, Trees};
+use clearway_storage::{Blocked, Prior, Trees, UndoLog};
 use clearway_sync::canary::{self, Bug};
-use clearway_types::{Lsn, TxnId};
+use clearway_types::{Lsn, TableId, TxnId};
+use std::panic::Location;
 
 /// Number of page misses by the images of active transactions after which the snapshot is refused.
 const MISSES: u32 = 16;
@@ -70,6 +72,33 @@ impl<T: Trees> Partition<T> {
             .into_iter()
             .for_each(|(writer, tree, key)| self.trees.versions.moves(writer, tree, key));
         kept
+    }
+
+    /// Waits for the end of large transactions that use a table. A reader of the whole table would
+    /// otherwise wait for them with a lock request before which no other writer passes. Those that
+    /// cannot be rolled back are not waited for.
+    pub(super) fn await_large(
+        &mut self,
+        own: TxnId,
+        table: TableId,
+        waited: &mut bool,
+    ) -> Result<Reply, Stop> {
+        let large = self.txns.iter().filter(|(_, txn)| !txn.log.is_in_memory());
+        let mut large: Vec<TxnId> = large.map(|(txn, _)| *txn).filter(|txn| *txn != own).collect();
+        // Sort: a hash map's order is arbitrary, and determines which one is waited for first.
+        large.sort_unstable();
+        let (on, others): (Vec<TxnId>, _) = large
+            .into_iter()
+            .partition(|txn| self.locks.uses(*txn, table) && !self.stranded.has(*txn));
+        if on.is_empty() {
+            let count = u64::from(*waited && others.is_empty());
+            return Ok(Reply { count, ..Reply::default() });
+        }
+        let line = self.locks.await_ends(own, table, on);
+        let class = class(Target::Table(table), Mode::Settled);
+        class.request();
+        *waited = true;
+        Err(Stop::Wait(Wait { line, class, caller: Location::caller() }))
     }
 
     /// Checks that a statement can see its table as of a snapshot. Returns true if the program's

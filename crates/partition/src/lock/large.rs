@@ -1,0 +1,41 @@
+//! Waits for large transactions: those whose undo is only in the log.
+//!
+//! A snapshot cannot be opened beside them if images are not kept yet. A reader of a whole table
+//! that one of them uses waits here for its end before it tries again. Nothing waits behind the
+//! reader meanwhile, unlike behind a request for a lock on the table.
+//!
+//! The waits are lines at the table in [`Mode::Settled`], so deadlocks are detected.
+
+use super::line::{InLine, NAMED};
+use super::scope::{Place, keys_of};
+use super::table::{LockTable, Request, ScopeId};
+use super::{Mode, Target};
+use clearway_types::{TableId, TxnId};
+
+impl LockTable {
+    /// Returns true if the transaction holds a lock on the table or in it.
+    pub(crate) fn uses(&self, txn: TxnId, table: TableId) -> bool {
+        self.owners.get(&txn).is_some_and(|owner| owner.tables.contains(&table))
+    }
+
+    /// Waits for the end of transactions that use the table, at least one.
+    pub(crate) fn await_ends(&mut self, txn: TxnId, table: TableId, on: Vec<TxnId>) -> InLine {
+        self.large.extend(&on);
+        let (target, scope, mode) = (Target::Table(table), ScopeId::Table(table), Mode::Settled);
+        let keys = keys_of(target);
+        match self.line_of(&Request { txn, scope, keys, mode, line: None, number: u64::MAX }) {
+            Some(line) => self.join(line, txn),
+            None => {
+                let on = on.into_iter().take(NAMED).collect();
+                self.open(txn, scope, Place::of(target), mode, false, on)
+            }
+        }
+    }
+
+    /// Returns the transactions that block such a wait.
+    pub(super) fn large_ones(&self, r: &Request<'_>) -> Vec<TxnId> {
+        let ScopeId::Table(table) = r.scope else { return Vec::new() };
+        let blocks = |txn: &TxnId| *txn != r.txn && self.uses(*txn, table);
+        self.large.iter().copied().filter(blocks).take(NAMED).collect()
+    }
+}
