@@ -19,13 +19,11 @@
 
 use super::run::Task;
 use super::{Context, Phase, Session};
-use crate::io::MAX_MESSAGE;
 use crate::long_waits::LongWaits;
 use crate::settings::Settings;
 use crate::timers::Timers;
 use clearway_coordinator::TxnStatus;
 use clearway_types::{SqlError, SqlState};
-use clearway_wire::frame;
 use std::time::{Duration, Instant};
 
 /// Time limits from the settings; `None` means no limit.
@@ -285,10 +283,7 @@ impl Session {
             self.deadlines.idle = cx.timers.set(since + limit, self.schedule.slot);
             return;
         }
-        // The socket may hold a message that this busy thread has not read yet.
-        self.io.readable = true;
-        let read = self.io.read(&mut self.input, 0);
-        if read.is_err() || !matches!(frame(self.input.bytes(), MAX_MESSAGE), Ok(None)) {
+        if !self.waits_for_a_message() {
             return;
         }
         let e = SqlError::new(

@@ -1,7 +1,7 @@
 //! A session's row in `clearway.sessions`.
 //!
-//! A session keeps its last statement, or a reference to it, and the time of its message anyway. So
-//! only one thing is recorded for the view: the end of a statement that had to wait.
+//! A session keeps the text of its last statement, and the time of its message anyway. So only one
+//! thing is recorded for the view: the end of a statement that had to wait.
 
 use super::{Context, Phase, Session};
 use crate::sessions::SessionInfo;
@@ -15,7 +15,7 @@ impl Session {
         let state = self.state();
         let active = state == ACTIVE;
         let statement = match &self.statements.last {
-            Some(statement) => Some(statement.text().clone()),
+            Some(text) => Some(text.clone()),
             None => (!self.statements.simple_text.is_empty())
                 .then(|| Arc::from(self.statements.simple_text.as_str())),
         };

@@ -13,6 +13,22 @@ use clearway_wire::frame;
 use clearway_wire::frontend::{self, Frontend};
 
 impl Session {
+    /// Returns true if a complete message has been read from the socket.
+    pub(super) fn has_message(&self) -> bool {
+        matches!(frame(self.input.bytes(), MAX_MESSAGE), Ok(Some(_)))
+    }
+
+    /// Returns true if the client has sent nothing else to do.
+    pub(super) fn waits_for_a_message(&mut self) -> bool {
+        if !matches!(self.phase, Phase::Idle) {
+            return false;
+        }
+        // The socket may hold a message that this busy thread has not read yet.
+        self.io.readable = true;
+        self.io.read(&mut self.input, 0).is_ok()
+            && matches!(frame(self.input.bytes(), MAX_MESSAGE), Ok(None))
+    }
+
     /// Handles the next message of the input. Returns its length, 0 if it is incomplete. An error
     /// ends the session.
     pub(super) fn take_message(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> SqlResult<usize> {

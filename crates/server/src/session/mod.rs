@@ -172,8 +172,8 @@ struct SessionConfig {
 struct Statements {
     named: HashMap<Box<str>, Rc<Prepared>>,
     unnamed: Option<Rc<Prepared>>,
-    /// The last statement that began; `None` means `simple_text`.
-    last: Option<Rc<Prepared>>,
+    /// The text of the last statement that began; `None` means `simple_text`.
+    last: Option<Arc<str>>,
     /// The text of the last simple query that ran from the plan cache; kept to reuse its memory.
     simple_text: Arc<String>,
 }
@@ -517,7 +517,10 @@ impl Session {
     pub fn cancel(&mut self, cx: &mut Context<'_>) {
         if let Some(query) = &mut self.exchange.simple {
             query.cancel();
-        } else if self.exchange.implicit_open && !self.exchange.skip_to_sync {
+        } else if self.exchange.implicit_open
+            && !self.exchange.skip_to_sync
+            && !self.waits_for_a_message()
+        {
             self.exchange.cancelled = true;
         }
         self.interrupt(cx, Signal::Cancel.error());
@@ -551,7 +554,7 @@ impl Session {
         let e = Signal::Terminate.error();
         match self.phase {
             Phase::Startup | Phase::Draining | Phase::Closing => self.phase = Phase::Closing,
-            Phase::Idle if self.input.is_empty() => self.fatal(cx, &e),
+            Phase::Idle if !self.has_message() => self.fatal(cx, &e),
             Phase::Idle | Phase::NextStatement => {}
             _ => self.interrupt(cx, e),
         }

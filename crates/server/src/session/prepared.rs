@@ -134,9 +134,11 @@ pub enum ResultFormats {
 }
 
 impl ResultFormats {
-    /// Interprets the format codes of a Bind message for this number of columns.
+    /// Interprets the format codes of a Bind message for this number of columns. As in PostgreSQL,
+    /// a statement without columns ignores them.
     pub fn new(codes: Formats<'_>, columns: usize) -> SqlResult<Self> {
         match codes.len() {
+            _ if columns == 0 => Ok(Self::All(Format::Text)),
             0 => Ok(Self::All(Format::Text)),
             1 => Ok(Self::All(codes.get(0)?)),
             n if n == columns => {

@@ -86,7 +86,8 @@ impl Session {
             self.portals.unnamed = None;
         }
         self.statement_begins(cx);
-        self.statements.last.clone_from(&run.statement);
+        // Not the statement itself: the syntax tree of a long INSERT is much larger than its text.
+        self.statements.last = run.statement.as_ref().map(|statement| statement.text().clone());
         if let Some(command) = alone(&run.plan.statement).filter(|_| self.is_in_block(&run)) {
             let text = format!("{command} cannot run inside a transaction block");
             return self.complete(cx, run, Err(SqlError::new(SqlState::ACTIVE_TRANSACTION, text)));
@@ -151,7 +152,7 @@ impl Session {
     /// Returns true if the statement is one of several of a transaction.
     fn is_in_block(&self, run: &Run) -> bool {
         let several = match run.origin {
-            Origin::Simple => run.implicit_block,
+            Origin::Simple => run.implicit_block || self.exchange.implicit_open,
             // Before its Sync arrives, a single statement looks like the first of several: only
             // earlier statements count.
             Origin::Portal { .. } => self.exchange.implicit_open,

@@ -332,6 +332,35 @@ fn suspended_execute_does_not_see_later_changes() {
     assert!(rows.iter().all(|row| row.values()[0] == Some(b"0".to_vec())));
 }
 
+/// As in PostgreSQL, whatever the number of result formats.
+#[test]
+fn bind_ignores_result_formats_of_a_statement_without_rows() {
+    let server = Fixture::new("no-columns");
+    let mut c = server.connect();
+    c.query("create table t (a int)");
+    // No parameters, and two result formats.
+    let bound = message(b'B', b"\0\0\0\0\0\0\0\x02\0\x01\0\x01");
+    let [parse, execute] = [parse("", "insert into t values (1)", &[]), execute("", 0)];
+    c.send_all(&[parse, bound, execute, sync()]);
+    assert_eq!(c.tags(), "12CZI");
+}
+
+/// A simple query is the last statement of a pipeline that no Sync has ended.
+#[test]
+fn simple_query_in_a_pipeline_is_in_its_transaction() {
+    let server = Fixture::new("simple-in-pipeline");
+    let mut c = server.connect();
+    c.query("create table t (a int)");
+    for refused in ["vacuum t", "discard all"] {
+        c.send_all(&[parse("", "insert into t values (1)", &[]), bind("", "", &[], false)]);
+        c.send_all(&[execute("", 0), query(refused)]);
+        let messages = c.until_ready();
+        assert_eq!(messages.iter().map(|m| m.tag).collect::<String>(), "12CEZ", "{refused}");
+        assert_eq!(messages[3].code(), "25001");
+        assert_eq!(c.column("select count(*) from t"), ["0"]);
+    }
+}
+
 #[test]
 fn wrong_messages_get_their_sqlstates() {
     let server = Fixture::new("wrong");

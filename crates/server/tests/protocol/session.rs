@@ -401,10 +401,13 @@ fn sql_prepare_and_execute() {
 #[test]
 fn stopping_server_ends_its_sessions() {
     let server = Fixture::new("stop");
-    let (mut idle, mut open) = (server.connect(), server.connect());
+    let [mut idle, mut open, mut partial] = [(); 3].map(|()| server.connect());
     idle.query("create table t (a int primary key)");
     open.query("begin; insert into t values (1)");
+    // It is idle, too: its message is incomplete.
+    partial.send(&query("select 1")[..7]);
     server.stop();
+    assert_eq!(partial.next().code(), "57P01");
     assert_eq!(idle.next().code(), "57P01");
     assert!(idle.try_next().is_none());
     assert_eq!(open.next().code(), "57P01");

@@ -1,6 +1,6 @@
 //! `clearway.sessions` and `clearway.snapshots`; cancelling and terminating other sessions.
 
-use crate::raw::{Fixture, LIMIT, Message, Raw, bind, execute, parse, query, sync};
+use crate::raw::{Fixture, LIMIT, Message, Raw, bind, execute, flush, parse, query, sync};
 use std::time::Instant;
 
 /// These columns of the session's row in `clearway.sessions`, as one text value.
@@ -252,6 +252,17 @@ fn cancel_ends_statements_and_ignores_idle_sessions() {
     // The query reads the sessions after the cancellation has been handled.
     becomes(&mut asker, holder.pid, "state", "idle in transaction");
     assert_eq!(holder.column("select n from t"), ["1"]);
+    // Between the messages of a pipeline: what has been answered stays.
+    waiter.send_all(&[parse("", "insert into t values (2, 0)", &[]), bind("", "", &[], false)]);
+    waiter.send_all(&[execute("", 0), flush()]);
+    let answered: String = (0..3).map(|_| waiter.next().tag).collect();
+    assert_eq!(answered, "12C");
+    cancel(&mut asker, waiter.pid);
+    // As above; without a Sync it counts as active.
+    becomes(&mut asker, waiter.pid, "state", "active");
+    waiter.send_all(&[parse("", "delete from t where a = 2", &[]), bind("", "", &[], false)]);
+    waiter.send_all(&[execute("", 0), sync()]);
+    assert_eq!(waiter.tags(), "12CZI");
     // While it waits for a row lock, in a single statement and in a block.
     for (begin, status) in [("", 'I'), ("begin", 'E')] {
         waiter.query(begin);
