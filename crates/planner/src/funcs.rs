@@ -169,6 +169,11 @@ fn function(b: &mut Binder<'_>, f: &ast::Function) -> SqlResult<Typed> {
     if !list.clauses.is_empty() {
         return Err(SqlError::unsupported("a clause in a function's arguments"));
     }
+    let is_star =
+        |arg: &FunctionArg| matches!(arg, FunctionArg::Unnamed(FunctionArgExpr::Wildcard));
+    if list.duplicate_treatment.is_some() && list.args.iter().any(is_star) {
+        return Err(SqlError::new(SqlState::SYNTAX, "syntax error at or near \"*\""));
+    }
     let distinct = list.duplicate_treatment == Some(DuplicateTreatment::Distinct);
     if let Some(func) = aggregate_function(name) {
         return aggregate(b, name, func, &list.args, distinct);
@@ -385,6 +390,7 @@ fn null_if(b: &mut Binder<'_>, args: Vec<Typed>) -> SqlResult<Typed> {
         SqlType::Varchar(_) => {
             return Err(SqlError::unsupported("nullif of varchar and character"));
         }
+        SqlType::Char(_) if matches!(c.ty, SqlType::Text | SqlType::Name) => SqlType::Text,
         _ => a.ty,
     };
     Ok(Typed::new(Expr::Func(Func::NullIf, vec![a.expr, c.expr]), ty))

@@ -422,10 +422,7 @@ pub(crate) fn expressions(sql: &str, tokens: &[TokenWithSpan]) -> SqlResult<Vec<
     let parsed = parser
         .parse_comma_separated(Parser::parse_expr)
         .map_err(|e| from_parser(sql, &e, tokens))?;
-    let next = parser.peek_token();
-    if next.token != Token::EOF {
-        return Err(syntax_at(sql, Some(&next)));
-    }
+    at_end(sql, &parser)?;
     Ok(parsed)
 }
 
@@ -433,5 +430,15 @@ pub(crate) fn expressions(sql: &str, tokens: &[TokenWithSpan]) -> SqlResult<Vec<
 pub(crate) fn data_types(sql: &str, tokens: &[TokenWithSpan]) -> SqlResult<Vec<ast::DataType>> {
     let dialect = PostgreSqlDialect {};
     let mut parser = Parser::new(&dialect).with_tokens_with_locations(tokens.to_vec());
-    parser.parse_comma_separated(Parser::parse_data_type).map_err(|e| from_parser(sql, &e, tokens))
+    let parsed = parser
+        .parse_comma_separated(Parser::parse_data_type)
+        .map_err(|e| from_parser(sql, &e, tokens))?;
+    at_end(sql, &parser)?;
+    Ok(parsed)
+}
+
+/// Returns an error if the parser has not read everything.
+fn at_end(sql: &str, parser: &Parser<'_>) -> SqlResult<()> {
+    let next = parser.peek_token();
+    if next.token == Token::EOF { Ok(()) } else { Err(syntax_at(sql, Some(&next))) }
 }

@@ -124,21 +124,26 @@ pub(crate) fn fold(ident: &Ident) -> String {
 
 /// Folds an alias. The parser also accepts a string, which is a syntax error.
 pub(crate) fn alias(ident: &Ident) -> SqlResult<String> {
+    not_a_string(ident).map(fold)
+}
+
+/// Returns an error for a string: the parser accepts one as a name.
+fn not_a_string(ident: &Ident) -> SqlResult<&Ident> {
     match ident.quote_style {
         Some('\'') => Err(SqlError::new(
             SqlState::SYNTAX,
             format!("syntax error at or near \"'{}'\"", ident.value),
         )),
-        _ => Ok(fold(ident)),
+        _ => Ok(ident),
     }
 }
 
-/// Returns the folded parts of a name.
+/// Returns the parts of a name.
 pub(crate) fn parts(name: &ObjectName) -> SqlResult<Vec<&Ident>> {
     name.0
         .iter()
         .map(|p| match p {
-            ObjectNamePart::Identifier(i) => Ok(i),
+            ObjectNamePart::Identifier(i) => not_a_string(i),
             ObjectNamePart::Function(_) => Err(SqlError::unsupported("a function as a name")),
         })
         .collect()

@@ -312,6 +312,18 @@ fn error_messages_match_postgresql() {
     fails("select 1 order by 2", "42P10", "ORDER BY position 2 is not in select list");
     fails("create table t (a int, a int)", "42701", "column \"a\" specified more than once");
     fails("select 'a", "42601", "unterminated quoted string");
+    // A string is no name.
+    for sql in [
+        "select aid from 'accounts'",
+        "delete from 'accounts'",
+        "insert into accounts ('accounts') values (1)",
+        "update accounts set 'accounts' = 1",
+    ] {
+        fails(sql, "42601", "syntax error at or near \"'accounts'\"");
+    }
+    for sql in ["select count(distinct *) from accounts", "select count(all *) from accounts"] {
+        fails(sql, "42601", "syntax error at or near \"*\"");
+    }
 }
 
 #[test]

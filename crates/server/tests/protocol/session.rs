@@ -394,6 +394,7 @@ fn sql_prepare_and_execute() {
     assert_eq!(c.column("execute p(41)"), ["42"]);
     assert_eq!(c.column("execute p"), ["42601"]);
     assert_eq!(c.column("prepare p as select 1"), ["42P05"]);
+    assert_eq!(c.column("prepare q (int text) as select $1, $2"), ["42601"]);
     c.query("deallocate p");
     assert_eq!(c.column("execute p(1)"), ["26000"]);
 }
