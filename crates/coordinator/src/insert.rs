@@ -160,7 +160,7 @@ impl Inserter<'_> {
                     done.add(self.unless_conflict(rows.get(i), *home).await?);
                 }
             } else {
-                done.add(self.place(rows, chunk, &homes, &entries).await?);
+                done.add_in_order(self.place(rows, chunk, &homes, &entries).await?, &homes);
             }
         }
         Ok((done.returned, done.count))
@@ -243,6 +243,25 @@ impl Done {
             self.returned.append(&reply.rows);
             self.count += reply.count;
         }
+    }
+
+    /// Adds the results for rows with these homes, one for each home in ascending order. If each
+    /// row returns one, these are in the order of the source: programs rely on that.
+    fn add_in_order(&mut self, replies: Vec<Reply>, homes: &[PartitionId]) {
+        let returned: usize = replies.iter().map(|reply| reply.rows.len()).sum();
+        if returned < homes.len() || replies.len() < 2 {
+            return self.add(replies);
+        }
+        let mut partitions = homes.to_vec();
+        partitions.sort_unstable();
+        partitions.dedup();
+        let mut next = vec![0; partitions.len()];
+        for home in homes {
+            let at = partitions.partition_point(|partition| partition < home);
+            self.returned.push_encoded(replies[at].rows.get(next[at]).bytes());
+            next[at] += 1;
+        }
+        self.count += replies.iter().map(|reply| reply.count).sum::<u64>();
     }
 }
 

@@ -78,3 +78,10 @@ insert into inferred values (1, 'x') on conflict (a do nothing;
 insert into inferred values (1, 'x') on conflict () do nothing;
 insert into inferred values (2, 'y') on conflict (a) do nothing;
 drop table inferred;
+
+-- RETURNING has the order of the source.
+create table in_order (id int primary key, v int);
+insert into in_order values (5, 1), (1, 2), (4, 3), (2, 4), (3, 5) returning id, v; -- order by: not sorted here
+insert into in_order select i, i from generate_series(11, 30) i order by i desc returning id;
+insert into in_order values (40, 0), (41, 0), (42, 0) on conflict do nothing returning id;
+drop table in_order;
