@@ -129,6 +129,7 @@ impl Client {
         }
         env.memory.reset();
         self.core.read_at.set(ReadAt::Newest);
+        self.core.streams(false);
         if whole::asks_before(&self.core, &plan.statement) {
             return self.acquire_partitions(plan, env);
         }

@@ -94,6 +94,8 @@ impl Client {
             replay::close(&self.core, &mut txn);
         }
         self.copy = Some(CopyIn::new(&self.core, copy, env)?);
+        // The number of columns, and an end without rows, reveal the catalog.
+        self.core.show(self.core.engine().catalog_commit());
         Ok(())
     }
 

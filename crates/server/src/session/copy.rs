@@ -54,6 +54,7 @@ impl Session {
             CopyDirection::From { table, .. } => reader.of(&table.name, &copy.names),
             CopyDirection::To(_) => reader,
         };
+        self.hold_for_catalog(cx, &plan);
         let Run { env, origin, plan, .. } = run;
         backend::copy_response(&mut self.io.out, true, copy.types.len());
         self.exchange.copy = Some(CopyIn {
