@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{OFlags, SeekFrom};
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 use rustix::io::Errno;
 
 use crate::direct;
@@ -191,6 +191,32 @@ impl OsFile {
         self.write_blocks(from..end.max(from), |_, _| Ok(()))
     }
 
+    fn fallocate(&self, part: &Range<u64>) -> Result<(), Errno> {
+        loop {
+            let (flags, len) = (FallocateFlags::KEEP_SIZE, part.end - part.start);
+            match rustix::fs::fallocate(&self.file, flags, part.start, len) {
+                Err(Errno::INTR) => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// Returns the parts of this one that have no data. XFS refuses to allocate a range if there is
+    /// no space for all of it, although it has blocks already.
+    fn without_data(&self, all: &Range<u64>) -> io::Result<Vec<Range<u64>>> {
+        let (len, mut parts, mut at) = (self.len()?, Vec::new(), all.start);
+        while at < all.end {
+            let hole = if at < len { self.seek(SeekFrom::Hole(at))? } else { None };
+            let start = hole.unwrap_or(at).min(all.end);
+            let data = if start < len { self.seek(SeekFrom::Data(start))? } else { None };
+            at = data.map_or(all.end, |data| data.min(all.end));
+            if start < at {
+                parts.push(start..at);
+            }
+        }
+        Ok(parts)
+    }
+
     /// Returns the first part between `from` and `end` that may be a hole. File systems may report
     /// holes. Those that do not may have one where a write beyond the end has left it.
     fn next_hole(&self, from: u64, end: u64) -> io::Result<Option<Range<u64>>> {
@@ -271,18 +297,19 @@ impl File for OsFile {
     }
 
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        loop {
-            match rustix::fs::fallocate(
-                &self.file,
-                rustix::fs::FallocateFlags::KEEP_SIZE,
-                offset,
-                len,
-            ) {
-                Ok(()) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Err(Errno::OPNOTSUPP | Errno::NOSYS) => return self.extend(offset, offset + len),
-                Err(error) => return Err(named("extend", &self.path)(error.into())),
+        let all = offset..offset + len;
+        match self.fallocate(&all) {
+            Ok(()) => Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.extend(all.start, all.end),
+            Err(full @ (Errno::NOSPC | Errno::DQUOT)) => {
+                let missing = self.without_data(&all)?;
+                if missing == [all] {
+                    return Err(named("extend", &self.path)(full.into()));
+                }
+                let filled = missing.iter().try_for_each(|part| self.fallocate(part));
+                filled.map_err(|error| named("extend", &self.path)(error.into()))
             }
+            Err(error) => Err(named("extend", &self.path)(error.into())),
         }
     }
 
@@ -299,6 +326,31 @@ impl File for OsFile {
 mod tests {
     use super::*;
     use io::ErrorKind;
+
+    /// What has data is not allocated again.
+    #[test]
+    fn parts_without_data_are_found() {
+        let path = std::env::temp_dir().join(format!("clearway-holes-{}", std::process::id()));
+        let file = open(&path, Open::OpenOrCreate, OFlags::empty()).unwrap();
+        let file = OsFile::new(file, &path, false).unwrap();
+        let block = 64 << 10;
+        file.write_all_at(&vec![1; block], block as u64).unwrap();
+        file.write_all_at(&vec![1; block], 3 * block as u64).unwrap();
+        file.sync_data().unwrap();
+        fs::remove_file(&path).unwrap();
+        let missing = |from: u64, to: u64| {
+            let block = block as u64;
+            let parts = file.without_data(&(from * block..to * block)).unwrap();
+            parts.iter().map(|part| (part.start / block, part.end / block)).collect::<Vec<_>>()
+        };
+        assert_eq!(missing(0, 6), [(0, 1), (2, 3), (4, 6)]);
+        assert_eq!(
+            (missing(1, 2), missing(1, 3), missing(5, 7)),
+            (vec![], vec![(2, 3)], vec![(5, 7)])
+        );
+        assert_eq!(missing(0, 1), [(0, 1)]);
+        file.allocate(0, 6 * block as u64).unwrap();
+    }
 
     /// Naming an error keeps its kind and the system's text, which callers use to tell failures
     /// apart.
