@@ -87,8 +87,10 @@ impl Waiter {
 #[derive(Default)]
 struct State {
     waiters: Vec<Waiter>,
-    /// Since when a segment cannot be made for lack of space.
-    short: Option<Instant>,
+    /// A segment cannot be made for lack of space.
+    short: bool,
+    /// Since when requests wait for one.
+    needed: Option<Instant>,
     /// True if a checkpoint has ended since.
     helped: bool,
     /// When a checkpoint was last requested.
@@ -148,8 +150,8 @@ impl Room {
     /// The wanted segments exist.
     fn plenty(&self) {
         let mut state = self.state();
-        (state.full, state.helped) = (None, false);
-        if state.short.take().is_some() {
+        (state.full, state.helped, state.needed) = (None, false, None);
+        if std::mem::take(&mut state.short) {
             tracing::info!("there is room for the log again");
         }
     }
@@ -158,12 +160,13 @@ impl Room {
     /// be requested.
     fn short(&self, error: &io::Error) -> bool {
         let mut state = self.state();
-        let since = *state.short.get_or_insert_with(|| {
+        if !std::mem::replace(&mut state.short, true) {
             tracing::warn!("there is no space to make a log segment ahead of need: {error}");
-            Instant::now()
-        });
+        }
         let needed = !state.waiters.is_empty();
-        if needed
+        // Existing segments may have been enough for long: patience begins with the first request.
+        state.needed = needed.then(|| state.needed.unwrap_or_else(Instant::now));
+        if let Some(since) = state.needed
             && state.full.is_none()
             && (state.helped || since.elapsed() >= self.waits.patience)
         {
@@ -182,7 +185,7 @@ impl Room {
     /// Records that a checkpoint has ended.
     pub(super) fn helped(&self) {
         let mut state = self.state();
-        state.helped = state.short.is_some();
+        state.helped = state.short;
         state.news = true;
         self.state.notify_all();
     }
@@ -279,7 +282,7 @@ impl Log {
             }
             // Others may have reserved or appended since the maker computed how much is wanted.
             // After a lack of space the maker retries by itself.
-            if lacking && state.short.is_none() {
+            if lacking && !state.short {
                 state.news = true;
                 self.room.state.notify_all();
             }
@@ -360,5 +363,37 @@ impl Log {
         // timeout.
         drop(self.room.state.wait_timeout_while(state, self.room.waits.retry, |s| !s.news));
         true
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    /// Patience begins with the first request that waits, however long the disk has been full.
+    #[test]
+    fn requests_wait_for_a_checkpoint_on_a_full_disk() {
+        let [patient, hasty] = [Duration::from_secs(1), Duration::from_millis(1)]
+            .map(|patience| SpaceWaits { patience, ..SpaceWaits::default() });
+        let error = io::Error::from(io::ErrorKind::StorageFull);
+        let full = |waits: SpaceWaits, helped: bool| {
+            let room = Room::new(1 << 20, waits);
+            assert!(!room.short(&error), "nobody waits");
+            std::thread::sleep(waits.patience + Duration::from_millis(100));
+            let wait = ROOM.wait(Location::caller());
+            room.state().waiters.push(Waiter { bytes: 1, must: false, done: Box::new(drop), wait });
+            assert!(room.short(&error), "a checkpoint is requested");
+            let at_once = room.state().full.is_some();
+            if helped {
+                room.helped();
+            }
+            std::thread::sleep(Duration::from_millis(5));
+            room.short(&error);
+            let mut state = room.state();
+            state.waiters.drain(..).for_each(|waiter| waiter.answer(Ok(())));
+            (at_once, state.full.is_some())
+        };
+        assert_eq!(full(patient, true), (false, true), "a checkpoint has not helped");
+        assert!(full(hasty, false).1);
     }
 }
