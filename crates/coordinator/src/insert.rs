@@ -69,6 +69,9 @@ pub(crate) async fn run(
     if sees.is_some() {
         core.read_at.set(ReadAt::of(sees));
     }
+    if source.is_empty() {
+        inserter.hold().await?;
+    }
     inserter.rows(&source, Rounds::One).await
 }
 
@@ -97,6 +100,9 @@ async fn of_series(
         }
         core.yield_turn().await?;
     }
+    if count == 0 {
+        inserter.hold().await?;
+    }
     Ok((returned, count))
 }
 
@@ -122,6 +128,15 @@ pub(crate) struct Inserter<'a> {
 }
 
 impl Inserter<'_> {
+    /// Locks the table as an INSERT does, at one partition: a statement without rows, too, has
+    /// found the table that it names, until its transaction ends.
+    async fn hold(&self) -> Result<(), Stop> {
+        let Self { core, program, env, .. } = *self;
+        let here = core.txn().protocol.participants().last().copied();
+        let nothing = [(here.unwrap_or(PartitionId(0)), RowBatch::new())];
+        send(core, program, nothing, env).await.map(drop)
+    }
+
     /// Inserts whole rows of the table. Returns the RETURNING rows and the number of rows inserted.
     pub(crate) async fn rows(
         &self,
@@ -277,6 +292,17 @@ pub(crate) async fn deal(
     parts: Vec<RowBatch>,
     env: &Arc<Env>,
 ) -> Result<Vec<Reply>, Stop> {
+    let parts = core.engine().all().zip(parts).filter(|(_, part)| !part.is_empty());
+    send(core, program, parts, env).await
+}
+
+/// Runs the program at these partitions, with these rows.
+async fn send(
+    core: &Core,
+    program: &Arc<Program>,
+    parts: impl IntoIterator<Item = (PartitionId, RowBatch)>,
+    env: &Arc<Env>,
+) -> Result<Vec<Reply>, Stop> {
     let (fresh, sees, optimistic) = {
         let txn = core.txn();
         let sees = txn.sees(Needs::at_home(program));
@@ -286,8 +312,8 @@ pub(crate) async fn deal(
     let program = past.as_ref().unwrap_or(program);
     let message =
         |part| Work { rows: Some(part), fresh, optimistic, ..Work::plain(program, env) }.body(sees);
-    let parts = core.engine().all().zip(parts).filter(|(_, part)| !part.is_empty());
-    Ok(round(core, parts.map(|(partition, part)| (partition, message(part))).collect()).await?)
+    Ok(round(core, parts.into_iter().map(|(partition, part)| (partition, message(part))).collect())
+        .await?)
 }
 
 /// Tests NOT NULL and CHECK.
