@@ -205,14 +205,9 @@ impl OsFile {
     /// no space for all of it, although it has blocks already.
     fn without_data(&self, all: &Range<u64>) -> io::Result<Vec<Range<u64>>> {
         let (len, mut parts, mut at) = (self.len()?, Vec::new(), all.start);
-        while at < all.end {
-            let hole = if at < len { self.seek(SeekFrom::Hole(at))? } else { None };
-            let start = hole.unwrap_or(at).min(all.end);
-            let data = if start < len { self.seek(SeekFrom::Data(start))? } else { None };
-            at = data.map_or(all.end, |data| data.min(all.end));
-            if start < at {
-                parts.push(start..at);
-            }
+        while let Some(hole) = self.hole_after(at, all.end, len)? {
+            at = hole.end;
+            parts.push(hole);
         }
         Ok(parts)
     }
@@ -221,10 +216,16 @@ impl OsFile {
     /// holes. Those that do not may have one where a write beyond the end has left it.
     fn next_hole(&self, from: u64, end: u64) -> io::Result<Option<Range<u64>>> {
         // Relaxed: orders no other memory.
-        let first_len = self.first_len.load(Ordering::Relaxed).min(end);
-        let mut hole = from.max(first_len)..end;
-        if from < first_len
-            && let Some(start) = self.seek(SeekFrom::Hole(from))?.filter(|at| *at < first_len)
+        self.hole_after(from, end, self.first_len.load(Ordering::Relaxed))
+    }
+
+    /// Like [`OsFile::next_hole`], if the file system knows the holes up to `known`, and everything
+    /// after that may be one.
+    fn hole_after(&self, from: u64, end: u64, known: u64) -> io::Result<Option<Range<u64>>> {
+        let known = known.min(end);
+        let mut hole = from.max(known)..end;
+        if from < known
+            && let Some(start) = self.seek(SeekFrom::Hole(from))?.filter(|at| *at < known)
         {
             hole = start..self.seek(SeekFrom::Data(start))?.map_or(end, |at| at.min(end));
         }
