@@ -23,7 +23,7 @@ impl LockTable {
         self.large.extend(&on);
         let (target, scope, mode) = (Target::Table(table), ScopeId::Table(table), Mode::Settled);
         let keys = keys_of(target);
-        match self.line_of(&Request { txn, scope, keys, mode, line: None, number: u64::MAX }) {
+        match self.line_of(&Request::new(txn, scope, keys, mode)) {
             Some(line) => self.join(line, txn),
             None => {
                 let on = on.into_iter().take(NAMED).collect();

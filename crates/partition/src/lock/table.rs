@@ -62,10 +62,17 @@ pub(super) struct Request<'a> {
     pub txn: TxnId,
     pub scope: ScopeId,
     pub keys: Keys<'a>,
-    pub mode: Mode,
+    mode: Mode,
     /// Its own line, if it is in one, and the number of its wait.
-    pub line: Option<u64>,
-    pub number: u64,
+    line: Option<u64>,
+    number: u64,
+}
+
+impl<'a> Request<'a> {
+    /// Returns a request that arrives now.
+    pub fn new(txn: TxnId, scope: ScopeId, keys: Keys<'a>, mode: Mode) -> Self {
+        Self { txn, scope, keys, mode, line: None, number: u64::MAX }
+    }
 }
 
 /// The obstacles of a request.
@@ -154,7 +161,7 @@ impl LockTable {
     pub(crate) fn free(&self, txn: TxnId, target: Target<'_>, mode: Mode) -> bool {
         let (scope, keys) = (ScopeId::of(target), keys_of(target));
         let mode = self.joined(txn, target, mode);
-        self.is_free(&Request { txn, scope, keys, mode, line: None, number: u64::MAX })
+        self.is_free(&Request::new(txn, scope, keys, mode))
     }
 
     fn is_free(&self, r: &Request<'_>) -> bool {
@@ -215,7 +222,7 @@ impl LockTable {
             owner.take(scope, txn, id, &place, mode, self.many);
             return Acquired::Granted;
         }
-        let request = Request { txn, scope: id, keys, mode, line: None, number: u64::MAX };
+        let request = Request::new(txn, id, keys, mode);
         let line = self.line_of(&request);
         if let Some(line) = line
             && !self.waits_for(line, txn)
@@ -266,7 +273,7 @@ impl LockTable {
             };
             let Some(gap) = scope.next_gap(txn, mode) else { return };
             let keys = Keys::Span(gap.clone());
-            if self.is_free(&Request { txn, scope: id, keys, mode, line: None, number: u64::MAX }) {
+            if self.is_free(&Request::new(txn, id, keys, mode)) {
                 self.grant(txn, id, &Place::Range(Some(gap)), mode);
             }
         }

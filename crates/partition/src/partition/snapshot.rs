@@ -84,12 +84,12 @@ impl<T: Trees> Partition<T> {
         waited: &mut bool,
     ) -> Result<Reply, Stop> {
         let large = self.txns.iter().filter(|(_, txn)| !txn.log.is_in_memory());
-        let mut large: Vec<TxnId> = large.map(|(txn, _)| *txn).filter(|txn| *txn != own).collect();
+        let mut large: Vec<TxnId> = large.map(|(txn, _)| *txn).collect();
         // Sort: a hash map's order is arbitrary, and determines which one is waited for first.
         large.sort_unstable();
-        let (on, others): (Vec<TxnId>, _) = large
-            .into_iter()
-            .partition(|txn| self.locks.uses(*txn, table) && !self.stranded.has(*txn));
+        let (on, others): (Vec<TxnId>, _) = large.into_iter().partition(|txn| {
+            self.locks.uses(*txn, table) && self.stranded.error_of(*txn).is_none()
+        });
         if on.is_empty() {
             let count = u64::from(*waited && others.is_empty());
             return Ok(Reply { count, ..Reply::default() });

@@ -110,11 +110,6 @@ impl Stranded {
         Some(entry.error.clone())
     }
 
-    /// Returns true if the transaction is stranded.
-    pub(super) fn has(&self, txn: TxnId) -> bool {
-        self.txns.iter().any(|entry| entry.txn == txn)
-    }
-
     /// Returns the error for transactions that this one blocks, if it is stranded.
     pub(super) fn error_of(&self, txn: TxnId) -> Option<SqlError> {
         let entry = self.txns.iter().find(|entry| entry.txn == txn)?;
