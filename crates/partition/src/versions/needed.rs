@@ -76,15 +76,9 @@ impl Kept {
     ) -> bool {
         let Some(chain) = self.chain(tree, key) else { return false };
         let Some(at) = chain.iter().rposition(|image| image.is_of(writer)) else { return false };
-        let value = chain[..at].iter_mut().rfind(|image| !image.change.is_added());
-        if let Some(older) = value.filter(|image| image.is_behind(newest)) {
-            older.hot = true;
-            let gone = chain[at].moved;
-            // A snapshot that does not see the older change does not see this one.
-            if let Some(older) = chain[..at].iter_mut().rfind(|image| !image.change.is_added()) {
-                older.moved |= gone;
-            }
-            self.take(tree, key, at);
+        let value = chain[..at].iter().rposition(|image| !image.change.is_added());
+        if let Some(value) = value.filter(|value| chain[*value].is_behind(newest)) {
+            self.replace(tree, key, at, value);
             return false;
         }
         if chain[at].is_nothing() {
@@ -123,8 +117,7 @@ impl Kept {
         else {
             return false;
         };
-        chain[other].hot = true;
-        self.merge_into(tree, key, at, other);
+        self.replace(tree, key, at, other);
         true
     }
 
@@ -150,26 +143,25 @@ impl Kept {
             return;
         }
         for Unneeded { at, into } in unneeded(chain, snapshots).into_iter().rev() {
+            let commit = self.chain(tree, key).and_then(|chain| chain[at].commit);
             self.replace(tree, key, at, into);
+            commit.into_iter().for_each(|commit| self.delist(commit, tree, key));
         }
         if let Some(chain) = self.chain(tree, key) {
             chain[0].length = chain.len() as u32;
         }
     }
 
-    /// Lets an older image take the place of this one.
+    /// Lets another image take the place of this one: an older value, or additions.
     fn replace(&mut self, tree: TreeId, key: &Key, at: usize, into: usize) {
         let Some(chain) = self.chain(tree, key) else { return };
-        let commit = chain[at].commit;
         chain[into].hot = true;
         if chain[into].change.is_added() {
             self.merge_into(tree, key, at, into);
         } else {
+            // A snapshot that does not see the older change does not see this one.
             chain[into].moved |= chain[at].moved;
             self.take(tree, key, at);
-        }
-        if let Some(commit) = commit {
-            self.delist(commit, tree, key);
         }
     }
 
