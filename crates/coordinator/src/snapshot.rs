@@ -225,14 +225,7 @@ impl Needs {
 
     /// Classifies a program that runs at the only partition to which its key leads.
     pub(crate) fn at_home(program: &Program) -> Self {
-        let access = match program {
-            Program::Scan { access, .. }
-            | Program::Update { access, .. }
-            | Program::Delete { access, .. } => access,
-            Program::Insert { .. } | Program::BuildIndex { .. } | Program::GlobalIndex { .. } => {
-                return Self::Locks;
-            }
-        };
+        let Some(access) = program.access() else { return Self::Locks };
         match (&access.path, reads(program)) {
             (Path::Point(_), true) => Self::Committed,
             (Path::Point(_), false) => Self::Locks,
@@ -277,14 +270,8 @@ pub(crate) async fn seeing_rows<T>(
 
 /// Returns the table of which the program reads all rows.
 fn read_whole(program: &Program) -> Option<TableId> {
-    match program {
-        Program::Scan { access, .. }
-        | Program::Update { access, .. }
-        | Program::Delete { access, .. } => {
-            matches!(access.path, Path::Full).then_some(access.table.id)
-        }
-        Program::Insert { .. } | Program::BuildIndex { .. } | Program::GlobalIndex { .. } => None,
-    }
+    let access = program.access().filter(|access| matches!(access.path, Path::Full));
+    access.map(|access| access.table.id)
 }
 
 async fn seeing_at<T>(

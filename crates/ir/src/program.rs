@@ -346,6 +346,18 @@ pub enum Program {
     },
 }
 
+impl Program {
+    /// Returns how it finds rows of its table; `None` if it finds none.
+    pub fn access(&self) -> Option<&Access> {
+        match self {
+            Self::Scan { access, .. }
+            | Self::Update { access, .. }
+            | Self::Delete { access, .. } => Some(access),
+            Self::Insert { .. } | Self::BuildIndex { .. } | Self::GlobalIndex { .. } => None,
+        }
+    }
+}
+
 /// What an INSERT does with a row whose unique key already exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnConflict {
