@@ -304,8 +304,8 @@ impl Engine {
         self.catalog_commit.fetch_max(commit.0, Ordering::Relaxed);
         let mut current = self.catalog.lock();
         let old = std::mem::replace(&mut *current, catalog);
-        // Release: pairs with the Acquire in `catalog_version`. Under the latch, so that whoever
-        // finds the catalog finds its version, too: otherwise its plans would look stale.
+        // Release: pairs with the Acquire in `catalog_version`. Under the latch, so that a
+        // thread that gets the catalog sees its version, too: otherwise its plans would look stale.
         self.catalog_version.store(version, Ordering::Release);
         drop(current);
         // Dropped outside the latch, in case this is the last reference.

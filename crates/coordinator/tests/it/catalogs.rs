@@ -4,8 +4,8 @@ use crate::common::{Bank, Worker, open};
 use clearway_testkit::MemDisk;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A statement planned with the committed catalog is not stale at once: whoever gets a catalog
-/// finds its version, or a later one.
+/// A plan with the committed catalog is not stale when it is made: a thread that gets a catalog
+/// sees its version, or a later one.
 #[test]
 fn catalog_is_never_newer_than_its_version() {
     let engine = open(&MemDisk::new(), 1, 1);

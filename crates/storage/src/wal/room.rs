@@ -164,7 +164,7 @@ impl Room {
             tracing::warn!("there is no space to make a log segment ahead of need: {error}");
         }
         let needed = !state.waiters.is_empty();
-        // Existing segments may have been enough for long: patience begins with the first request.
+        // Existing segments may have sufficed so far: patience begins with the first request.
         state.needed = needed.then(|| state.needed.unwrap_or_else(Instant::now));
         if let Some(since) = state.needed
             && state.full.is_none()
