@@ -44,7 +44,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 const BARS: [&str; 3] = [NO_LOSS, GAIN, point::PREDICTIONS];
-/// According to the source, sublists lose nothing with few CPUs and gain 225 % with 32.
+/// According to the source, sublists lose a negligible share with few CPUs and gain 225 % with 32.
 const NO_LOSS: &str = "32 threads: bandwidth of arc/multilist over that of arc/locked";
 const GAIN: &str =
     "32 threads on as many cores: bandwidth of arc/multilist over that of arc/locked";

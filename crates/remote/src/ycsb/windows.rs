@@ -1,4 +1,4 @@
-//! The rule that decides when a run is stationary, fixed before any result is seen.
+//! The rule that decides when a run is stationary.
 //!
 //! A run starts with an empty cluster. By messages, aborted transactions pile up for a long time.
 //! The rate is therefore taken in windows of virtual time, each twice as long as the one before.
