@@ -12,9 +12,9 @@
 //! image.
 //!
 //! Invariants
-//! 1. While images are kept, a key's images are in the order of their writers' first changes, at
-//!    most one per transaction. A transaction that has first added to the row and then changed it
-//!    has two; the second one has the value that includes its additions.
+//! 1. While images are kept, a key's images are in the order of their writers' first changes, in
+//!    memory at most one per transaction. A transaction that has first added to the row and then
+//!    changed it has two; the second one has the value that includes its additions.
 //! 2. An image without a commit belongs to a transaction that is active here: its end stamps or
 //!    removes it before its locks are released. ROLLBACK TO subtracts what it undoes from the image
 //!    of additions in the same step in which it subtracts it from the row.
@@ -25,9 +25,12 @@
 //!    image, and again when a key has twice as many images as after the last check (`needed`). So
 //!    the number of a key's images is proportional to that of the snapshots that were open
 //!    together, and of active writers.
-//! 4. Over the budget, images with a commit go to a temporary file (`spill`), a key's oldest first.
-//!    If there is no room for them, snapshots fail here, oldest first, and the images that only
-//!    they need are removed; writers never fail.
+//! 4. Over the budget, images go to a temporary file (`spill`), a key's oldest first. Those of
+//!    active transactions follow if they take much of the budget; the additions among them, and
+//!    images in trees that some snapshot may not see, stay. A transaction may have several images of
+//!    a key then, since the one in the file is not looked up: a reader goes back over all of them.
+//!    If there is no room for images with a commit, snapshots fail here, oldest first, and the
+//!    images that only they need are removed; writers never fail.
 //!
 //! Locking: none, it belongs to the partition; see `snapshots` for what is shared. A crash leaves
 //! nothing.
@@ -48,7 +51,7 @@ pub(crate) use spill::{Loaded, MissingBlock};
 
 use self::births::Births;
 use self::change::Rewind;
-use self::spill::Spill;
+use self::spill::{Outcome, Reader, Spill};
 use crate::exec::Stop;
 use crate::snapshots::Snapshots;
 use clearway_storage::Addends;
@@ -142,6 +145,8 @@ struct Kept {
     stamped: usize,
     /// Snapshots below this LSN have lost images.
     lost: Lsn,
+    /// Active transactions with images that cannot be read.
+    unreadable: BTreeSet<TxnId>,
     /// The oldest snapshot that has lost none: images that it sees can be removed.
     horizon: u64,
     /// The last reported commit.
@@ -218,8 +223,8 @@ impl Versions {
         }
     }
 
-    /// Returns true if the active transaction already has an image with a value of the key, which
-    /// is older than any it could leave now.
+    /// Returns true if the active transaction already has an image in memory with a value of the
+    /// key, which is older than any it could leave now.
     pub(crate) fn has(&self, tree: TreeId, key: &[u8], writer: TxnId) -> bool {
         let newest = self.kept.as_ref().and_then(|kept| kept.chains.get(&tree)?.get(key)?.last());
         newest.is_some_and(|image| image.is_of(writer) && !image.change.is_added())
@@ -262,11 +267,15 @@ impl Versions {
     /// Records that the row just deleted by an active transaction reappears under another key or at
     /// another partition.
     pub(crate) fn moves(&mut self, writer: TxnId, tree: TreeId, key: &[u8]) {
-        let chain = self.kept.as_mut().and_then(|kept| kept.chains.get_mut(&tree)?.get_mut(key));
-        if let Some(image) = chain.and_then(|chain| chain.last_mut())
-            && image.is_of(writer)
-        {
-            image.moved = true;
+        let Some(kept) = &mut self.kept else { return };
+        match kept.chain(tree, key).and_then(|chain| chain.last_mut()) {
+            Some(image) if image.is_of(writer) => image.moved = true,
+            // Its image may be in the file.
+            _ if self.spill.outcome(writer) == Some(Outcome::Active) => {
+                let image = Image::of(writer, Change::Replaced(None));
+                kept.push(tree, key.into(), Image { moved: true, ..image });
+            }
+            _ => {}
         }
     }
 
@@ -345,6 +354,10 @@ impl Versions {
                 kept.prune(tree, &key, &self.snapshots);
             }
         }
+        if kept.unreadable.remove(&writer) {
+            self.lose(commit);
+        }
+        self.spill.ended(writer, Outcome::Committed(commit));
         self.end(newest);
     }
 
@@ -366,11 +379,14 @@ impl Versions {
         for (tree, key) in kept.active.remove(&writer).unwrap_or_default() {
             kept.remove(tree, &key, |image| image.is_of(writer));
         }
+        kept.unreadable.remove(&writer);
+        self.spill.ended(writer, Outcome::Undone);
     }
 
     /// Fails if images that such a snapshot needs have been removed.
     pub(crate) fn check(&self, as_of: AsOf) -> Result<(), Stop> {
-        if self.kept.as_ref().is_none_or(|kept| as_of.at >= kept.lost) {
+        let has_all = |kept: &Kept| as_of.at >= kept.lost && kept.unreadable.is_empty();
+        if self.kept.as_deref().is_none_or(has_all) {
             return Ok(());
         }
         let text = "snapshot too old";
@@ -391,7 +407,7 @@ impl Versions {
         let (mut back, settled) =
             chain.map_or(Ok((Rewind::from(now), false)), |chain| self.rewind(chain, now, as_of))?;
         if !settled && !self.spill.is_empty() {
-            self.spill.before(tree, key, as_of.at)?.apply(&mut back);
+            self.spill.before(tree, key, self.reader(as_of))?.apply(&mut back)?;
         }
         back.end()
     }
@@ -412,9 +428,13 @@ impl Versions {
                 if let Change::Replaced(before) = &image.change
                     && back.value() != before.as_deref()
                 {
-                    return Ok((back, true));
+                    back.stays = true;
                 }
                 continue;
+            }
+            // If the file had an older image of its own, these would be there, too.
+            if back.stays {
+                return Ok((back, true));
             }
             match self.sees(as_of.at, image.writer, image.commit) {
                 // Older additions may have committed later.
@@ -461,7 +481,7 @@ impl Versions {
         if self.spill.is_empty() {
             return Ok(since);
         }
-        Ok(match self.spill.since(tree, key, as_of.at)? {
+        Ok(match self.spill.since(tree, key, self.reader(as_of), open)? {
             (_, true) => Since::Moved,
             (true, _) => Since::Changed,
             _ => since,
@@ -479,8 +499,16 @@ impl Versions {
 
     /// Returns true if an active transaction may have been committed elsewhere.
     pub(crate) fn is_undecided(&self, writer: TxnId) -> bool {
-        !canary::on(Bug::HalfCommit) && self.snapshots.is_committing(writer)
+        is_undecided(&self.snapshots, writer)
     }
+
+    fn reader(&self, as_of: AsOf) -> Reader<'_> {
+        Reader { as_of, snapshots: &self.snapshots }
+    }
+}
+
+fn is_undecided(snapshots: &Snapshots, writer: TxnId) -> bool {
+    !canary::on(Bug::HalfCommit) && snapshots.is_committing(writer)
 }
 
 impl Kept {

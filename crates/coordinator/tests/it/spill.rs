@@ -28,7 +28,7 @@ fn open(disk: &MemDisk, file: u64) -> Arc<Engine> {
 }
 
 /// Waits for another thread to write blocks.
-fn until(done: impl Fn() -> bool) {
+fn until(mut done: impl FnMut() -> bool) {
     while !done() {
         std::thread::yield_now();
     }
@@ -77,6 +77,55 @@ fn snapshot_larger_than_memory_reads_correctly() {
     until(|| engine.version_file_bytes() == 0);
     engine.shutdown().unwrap();
     assert!(!disk.exists(Path::new(FILE)).unwrap(), "the process removes it");
+}
+
+/// The images of a transaction that is still active go to the file, too. Beside it, an old snapshot,
+/// a new one and the transaction itself read what they should, also after ROLLBACK TO.
+#[test]
+fn images_of_a_large_transaction_leave_the_memory() {
+    let added = i64::from(ACCOUNTS);
+    for commits in [true, false] {
+        let disk = MemDisk::new();
+        let engine = open(&disk, 1 << 30);
+        let [mut writer, mut reader, mut other] = [0, 1, 1].map(|n| Worker::new(&engine, n));
+        let bank = Bank::create(&mut writer, ACCOUNTS, BALANCE);
+        begin(&mut reader);
+        assert_eq!(bank.total(&mut reader), TOTAL);
+        let repeatable =
+            TxnOptions { isolation: Some(Isolation::RepeatableRead), ..TxnOptions::default() };
+        writer.plain(Statement::Begin(repeatable)).unwrap();
+        bank.add_to_all(&mut writer, 1).unwrap();
+        writer.savepoint("a");
+        bank.add_to_all(&mut writer, 5).unwrap();
+        assert_eq!(bank.total(&mut writer), TOTAL + 6 * added);
+        // It takes less memory than a quarter of the images, as soon as the blocks are written.
+        until(|| {
+            assert_eq!(bank.total(&mut other), TOTAL);
+            engine.version_bytes() < ACCOUNTS as u64 * 190 / 4
+        });
+        assert!(engine.version_file_bytes() > ACCOUNTS as u64 * 40);
+        writer.rollback_to("a");
+        assert_eq!(bank.total(&mut writer), TOTAL + added);
+        assert_eq!(bank.total(&mut reader), TOTAL);
+        for id in (0..ACCOUNTS).step_by(97) {
+            assert_eq!(bank.balance(&mut reader, id), Some(BALANCE));
+            assert_eq!(bank.balance(&mut writer, id), Some(BALANCE + 1));
+        }
+        if commits {
+            writer.commit().unwrap();
+        } else {
+            writer.rollback();
+        }
+        assert_eq!(bank.total(&mut reader), TOTAL);
+        let now = TOTAL + if commits { added } else { 0 };
+        assert_eq!(bank.total(&mut other), now);
+        reader.commit().unwrap();
+        // The partitions notice with their next message.
+        bank.add_to_all(&mut writer, 1).unwrap();
+        assert_eq!(engine.version_bytes(), 0);
+        until(|| engine.version_file_bytes() == 0);
+        engine.shutdown().unwrap();
+    }
 }
 
 /// Without a file, or with one that is too small, snapshots fail and writers do not. The next start

@@ -39,8 +39,8 @@ impl Versions {
         let chains = self.kept.as_ref().and_then(|kept| kept.chains.get(&tree));
         let keys = chains.filter(|_| !empty).map(|chains| chains.range::<[u8], _>((from, to)));
         let spilled = !empty && !self.spill.is_empty();
-        let spilled =
-            spilled.then(|| Spilled::new(&self.spill, tree, (from, to), reverse, as_of.at));
+        let spilled = spilled
+            .then(|| Spilled::new(&self.spill, tree, (from, to), reverse, self.reader(as_of)));
         Between { versions: self, as_of, keys, reverse, next: None, spilled }
     }
 }
@@ -100,7 +100,7 @@ impl<'v> Between<'v> {
         if self.spilled.as_ref().and_then(Spilled::head) == Some(At::Key(key)) {
             let older = self.take_spilled()?;
             if !settled {
-                older.apply(&mut back);
+                older.apply(&mut back)?;
             }
         }
         if chain.is_some() {

@@ -14,9 +14,10 @@
 //! versions before that one are committed, earlier than it is, or belong to its own transaction.
 
 use super::Before;
+use super::spill::Sight;
 use crate::exec::Stop;
 use clearway_storage::{Addend, Addends};
-use clearway_types::{SqlError, SqlState};
+use clearway_types::{SqlError, SqlState, TxnId};
 use std::borrow::Cow;
 
 /// What a transaction has done to a key's value.
@@ -112,31 +113,55 @@ impl Sum {
 pub(crate) struct Older<'v> {
     pub value: Option<Option<&'v [u8]>>,
     pub added: Vec<Addend>,
+    /// The values that the reader itself has replaced, oldest first.
+    own: Vec<Option<&'v [u8]>>,
+    /// The writer whose outcome decides what the reader sees.
+    undecided: Option<TxnId>,
 }
 
 impl<'v> Older<'v> {
-    /// Adds the next newer version; returns true if versions after it no longer matter.
-    pub(super) fn then(&mut self, prior: Prior<'v>) -> bool {
-        match prior {
-            Prior::Value(before) => self.value = Some(before),
-            Prior::Added(addends) => self.added.extend(addends.iter()),
+    /// Adds the next newer version.
+    pub(super) fn then(&mut self, sight: Sight, prior: Prior<'v>) {
+        match (sight, prior) {
+            (Sight::Own, Prior::Value(before)) => self.own.push(before),
+            // A replaced value that the reader does not see hides all versions after it.
+            _ if self.is_settled() => {}
+            (Sight::Unseen { .. }, Prior::Value(before)) => self.value = Some(before),
+            (Sight::Unseen { .. }, Prior::Added(addends)) => self.added.extend(addends.iter()),
+            (Sight::Undecided(writer), _) => self.undecided = Some(writer),
+            (Sight::Seen | Sight::Own, _) => {}
         }
-        self.value.is_some()
+    }
+
+    /// Returns true if versions after these matter only if they are the reader's own.
+    pub(super) fn is_settled(&self) -> bool {
+        self.value.is_some() || self.undecided.is_some()
     }
 
     /// Adds newer versions.
     pub(super) fn then_all(&mut self, newer: &Self) {
-        if self.value.is_none() {
+        self.own.extend_from_slice(&newer.own);
+        if !self.is_settled() {
             self.value = newer.value;
             self.added.extend_from_slice(&newer.added);
+            self.undecided = newer.undecided;
         }
     }
 
-    pub(super) fn apply(self, back: &mut Rewind<'v>) {
+    /// Continues a reader's way back over these versions.
+    pub(super) fn apply(self, back: &mut Rewind<'v>) -> Result<(), Stop> {
+        // What its transaction has replaced first decides whether its changes are undone.
+        if self.own.first().map_or(back.stays, |before| *before != back.value) {
+            return Ok(());
+        }
+        if let Some(writer) = self.undecided {
+            return Err(Stop::Commit(writer));
+        }
         if let Some(value) = self.value {
             back.replace(value);
         }
         back.added.extend(self.added);
+        Ok(())
     }
 }
 
@@ -179,11 +204,13 @@ pub(crate) struct Rewind<'v> {
     value: Option<&'v [u8]>,
     /// The amounts to subtract from it.
     added: Vec<Addend>,
+    /// It is the reader's own, unless the reader has an older version that has this value.
+    pub(super) stays: bool,
 }
 
 impl<'v> Rewind<'v> {
     pub(super) fn from(value: Option<&'v [u8]>) -> Self {
-        Self { value, added: Vec::new() }
+        Self { value, added: Vec::new(), stays: false }
     }
 
     pub(super) fn value(&self) -> Option<&'v [u8]> {

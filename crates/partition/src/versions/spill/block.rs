@@ -4,10 +4,10 @@
 //! |---|---|
 //! | 4 | number of entries, `n` |
 //! | 4 `n` | the start of each entry |
-//! | an entry | 8: commit; 1: flags; 2: length of the key; the key; the value or the additions |
+//! | an entry | 8: commit or writer; 1: flags; 2: length of the key; the key; the value or the additions |
 //!
-//! An entry ends where the next one starts. It has a value if flag 1 is set, and additions if flag
-//! 4 is set.
+//! An entry ends where the next one starts. It has a value if flag 1 is set, additions if flag 4 is
+//! set, and a writer instead of a commit if flag 8 is set.
 //!
 //! Integers are little-endian. A key is the tree's number, big-endian, followed by the key in the
 //! tree, so that one order covers all trees. These bytes never outlive the process, and
@@ -15,12 +15,13 @@
 
 use super::filter::{Filter, hash};
 use crate::versions::change::{PackedAddends, Prior};
-use clearway_types::{Lsn, TreeId};
+use clearway_types::{Lsn, TreeId, TxnId};
 use std::sync::Arc;
 
 const HAS_VALUE: u8 = 1;
 const MOVED: u8 = 2;
 const ADDED: u8 = 4;
+const ACTIVE: u8 = 8;
 const HEAD: usize = 8 + 1 + 2;
 
 /// Length of the tree's number before a key, in bytes.
@@ -34,12 +35,21 @@ pub(in crate::versions) fn joined(tree: TreeId, key: &[u8]) -> Vec<u8> {
     all
 }
 
+/// Who made the change of an image in a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::versions) enum By {
+    /// A transaction whose commit record ends here.
+    Commit(Lsn),
+    /// A transaction that was active when the image was packed.
+    Writer(TxnId),
+}
+
 /// An image in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::versions) struct Entry<'b> {
     /// The key, prefixed with its tree's number.
     pub key: &'b [u8],
-    pub commit: Lsn,
+    pub by: By,
     pub moved: bool,
     pub prior: Prior<'b>,
 }
@@ -60,6 +70,7 @@ pub(in crate::versions) struct Packer {
     first: Vec<u8>,
     last: Vec<u8>,
     newest: Lsn,
+    writers: Vec<TxnId>,
 }
 
 /// A full block, and the metadata that is known without reading its bytes.
@@ -67,7 +78,10 @@ pub(super) struct Packed {
     pub bytes: Arc<[u8]>,
     pub first: Arc<[u8]>,
     pub last: Box<[u8]>,
+    /// The newest commit.
     pub newest: Lsn,
+    /// The writers that were active.
+    pub writers: Arc<[TxnId]>,
     pub filter: Filter,
 }
 
@@ -83,7 +97,7 @@ impl Packer {
 
     /// Appends an image; keys must come in order, and the images of a key oldest first.
     pub(in crate::versions) fn push(&mut self, entry: Entry<'_>) {
-        let Entry { key, commit, moved, prior } = entry;
+        let Entry { key, by, moved, prior } = entry;
         let (kind, bytes) = match prior {
             Prior::Value(None) => (0, &[][..]),
             Prior::Value(Some(value)) => (HAS_VALUE, value),
@@ -98,10 +112,21 @@ impl Packer {
             self.last.clear();
             self.last.extend_from_slice(key);
         }
-        self.newest = self.newest.max(commit);
+        let (number, active) = match by {
+            By::Commit(commit) => {
+                self.newest = self.newest.max(commit);
+                (commit.0, 0)
+            }
+            By::Writer(writer) => {
+                if !self.writers.contains(&writer) {
+                    self.writers.push(writer);
+                }
+                (writer.0, ACTIVE)
+            }
+        };
         self.starts.push(self.entries.len() as u32);
-        self.entries.extend_from_slice(&commit.0.to_le_bytes());
-        self.entries.push(kind | if moved { MOVED } else { 0 });
+        self.entries.extend_from_slice(&number.to_le_bytes());
+        self.entries.push(kind | active | if moved { MOVED } else { 0 });
         self.entries.extend_from_slice(&(key.len() as u16).to_le_bytes());
         self.entries.extend_from_slice(key);
         self.entries.extend_from_slice(bytes);
@@ -118,6 +143,7 @@ impl Packer {
             first: self.first.into(),
             last: self.last.into(),
             newest: self.newest,
+            writers: self.writers.into(),
             filter: Filter::new(&self.hashes),
         }
     }
@@ -141,14 +167,17 @@ impl<'b> Block<'b> {
     pub(in crate::versions) fn entry(&self, n: usize) -> Entry<'b> {
         let end = if n + 1 < self.len() { self.number(4 + 4 * (n + 1)) } else { self.0.len() };
         let entry = &self.0[self.number(4 + 4 * n)..end];
-        let (mut commit, mut len) = ([0; 8], [0; 2]);
-        commit.copy_from_slice(&entry[..8]);
+        let (mut number, mut len) = ([0; 8], [0; 2]);
+        number.copy_from_slice(&entry[..8]);
         len.copy_from_slice(&entry[9..HEAD]);
         let (key, value) = entry[HEAD..].split_at(usize::from(u16::from_le_bytes(len)));
-        let flags = entry[8];
+        let (number, flags) = (u64::from_le_bytes(number), entry[8]);
         Entry {
             key,
-            commit: Lsn(u64::from_le_bytes(commit)),
+            by: match flags & ACTIVE != 0 {
+                true => By::Writer(TxnId(number)),
+                false => By::Commit(Lsn(number)),
+            },
             moved: flags & MOVED != 0,
             prior: match flags & ADDED != 0 {
                 true => Prior::Added(PackedAddends(value)),
@@ -197,21 +226,24 @@ mod tests {
             Prior::Value(Some(&b""[..])),
             Prior::Added(PackedAddends(&added)),
         ];
+        let by =
+            [By::Commit(Lsn(10)), By::Writer(TxnId(3)), By::Commit(Lsn(13)), By::Commit(Lsn(12))];
         let mut packer = Packer::default();
         let mut size = 4;
         for (n, key) in keys.iter().enumerate() {
-            packer.push(Entry { key, commit: Lsn(10 + n as u64), moved: n == 1, prior: values[n] });
+            packer.push(Entry { key, by: by[n], moved: n == 1, prior: values[n] });
             size += Entry::size(key.len() - TREE, [3, 0, 0, added.len()][n]);
         }
         assert_eq!(packer.size(), size);
         let packed = packer.finish();
         assert_eq!((packed.bytes.len(), packed.newest), (size, Lsn(13)));
+        assert_eq!(*packed.writers, [TxnId(3)]);
         assert_eq!((&*packed.first, &*packed.last), (&*keys[0], &*keys[3]));
         let block = Block(&packed.bytes);
         let first: Vec<_> = block.of_key(&keys[0]).collect();
         assert_eq!(
-            first.iter().map(|e| (e.commit.0, e.moved, e.prior)).collect::<Vec<_>>(),
-            [(10, false, values[0]), (11, true, values[1])]
+            first.iter().map(|e| (e.by, e.moved, e.prior)).collect::<Vec<_>>(),
+            [(by[0], false, values[0]), (by[1], true, values[1])]
         );
         assert_eq!(block.of_key(&keys[2]).next().map(|e| e.prior), Some(values[2]));
         assert_eq!(block.of_key(&keys[3]).next().map(|e| e.prior), Some(values[3]));

@@ -12,7 +12,7 @@
 //!
 //! Invariants
 //! 1. A block is removed when its newest commit is visible to every snapshot that has not failed
-//!    here, and not earlier.
+//!    here, and not earlier. A block with images of an active transaction stays (`writers`).
 //! 2. A block's bytes are in memory until it has been written.
 //! 3. An attempt that misses blocks ends with [`Stop::Spilled`], which names all blocks that it
 //!    misses at this point. The next attempt finds these and the ones that it used last
@@ -28,20 +28,23 @@
 mod block;
 mod filter;
 mod range;
+mod writers;
 
-pub(super) use block::{Entry, Packer, TREE, joined};
+pub(super) use block::{By, Entry, Packer, TREE, joined};
 pub(super) use range::{At, Spilled};
+pub(super) use writers::{Outcome, Reader, Sight};
 
 use self::block::{Block, Packed};
 use self::filter::{Filter, hash};
+use self::writers::Writers;
 use super::change::Older;
 use crate::exec::Stop;
 use clearway_storage::{SpillBlock, SpillFile, SpillRead, SpillResults, SpillWrite};
-use clearway_types::{Lsn, TreeId};
+use clearway_types::{Lsn, TreeId, TxnId};
 use hashbrown::HashMap;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 /// Maximum number of rounds, of each of which a reader may need a block. Beyond it the file counts
@@ -52,7 +55,7 @@ pub(super) const ROUNDS: usize = 128;
 const IN_FLIGHT: usize = 64;
 
 /// Approximate bytes in memory per block, without its keys and its filter.
-const META: usize = 200;
+const META: usize = 250;
 
 /// Number of blocks that a reader keeps, in addition to two of each round.
 const KEPT: usize = 32;
@@ -61,15 +64,26 @@ const KEPT: usize = 32;
 #[derive(Debug)]
 pub(crate) struct MissingBlock {
     id: u64,
-    newest: Lsn,
+    images: Images,
     stored: Arc<SpillBlock>,
+}
+
+/// Whose images a block has.
+#[derive(Clone, Debug)]
+pub(super) struct Images {
+    /// The newest commit of an image, as far as it is known.
+    pub newest: Lsn,
+    /// The writers that were active when the block was packed.
+    pub writers: Arc<[TxnId]>,
 }
 
 /// A block's metadata.
 struct Meta {
     id: u64,
     last: Box<[u8]>,
-    newest: Lsn,
+    images: Images,
+    /// The number of writers that are still active.
+    active: usize,
     filter: Filter,
     /// `None` if it could not be written.
     stored: Option<Arc<SpillBlock>>,
@@ -80,7 +94,12 @@ struct Meta {
 impl Meta {
     fn missing(&self) -> Option<MissingBlock> {
         let stored = self.stored.clone()?;
-        Some(MissingBlock { id: self.id, newest: self.newest, stored })
+        Some(MissingBlock { id: self.id, images: self.images.clone(), stored })
+    }
+
+    /// Returns true if this snapshot sees everything in it.
+    fn is_seen(&self, at: Lsn) -> bool {
+        self.active == 0 && self.images.newest <= at
     }
 
     /// Returns the bytes in memory, without those of the block.
@@ -108,8 +127,9 @@ pub(crate) struct Spill {
     rounds: BTreeMap<u32, Round>,
     /// The round of the next block.
     round: u32,
-    /// All blocks by their newest commits.
+    /// All blocks without images of active transactions, by their newest commits.
     by_newest: BTreeSet<(Lsn, u32, Arc<[u8]>)>,
+    writers: Writers,
     /// The positions of the blocks that are being written.
     writing: HashMap<u64, (u32, Arc<[u8]>)>,
     outgoing: Vec<(u64, Arc<SpillBlock>, Arc<[u8]>)>,
@@ -117,6 +137,8 @@ pub(crate) struct Spill {
     next_id: u64,
     /// Bytes in memory, without those in flight.
     memory: usize,
+    /// The part of `memory` for the metadata of blocks with images of active transactions.
+    active: usize,
     /// Bytes of blocks that are being written.
     in_flight: usize,
     /// Whether a write has failed since the store was last empty.
@@ -130,7 +152,7 @@ pub(crate) struct Spill {
 pub(crate) struct Loaded {
     blocks: Vec<(u64, Arc<[u8]>, Cell<u64>)>,
     uses: Cell<u64>,
-    coming: Vec<(u64, Lsn)>,
+    coming: Vec<(u64, Images)>,
     results: Arc<SpillResults<Option<Arc<[u8]>>>>,
 }
 
@@ -142,17 +164,15 @@ impl Loaded {
         Some(bytes)
     }
 
-    /// Takes the blocks that have arrived. Returns the newest commit of those that cannot be read.
-    fn absorb(&mut self) -> Option<Lsn> {
-        let mut failed = None;
+    /// Takes the blocks that have arrived. Returns whose images the others have.
+    fn absorb(&mut self) -> Vec<Images> {
+        let mut failed = Vec::new();
         for (id, bytes) in self.results.take() {
             match bytes {
                 Some(bytes) => self.blocks.push((id, bytes, self.uses.clone())),
-                None => {
-                    let newest =
-                        self.coming.iter().find(|(n, _)| *n == id).map(|(_, newest)| *newest);
-                    failed = failed.max(newest);
-                }
+                None => failed.extend(
+                    self.coming.extract_if(.., |(n, _)| *n == id).map(|(_, images)| images),
+                ),
             }
         }
         self.coming.clear();
@@ -175,11 +195,13 @@ impl Spill {
             rounds: BTreeMap::new(),
             round: 0,
             by_newest: BTreeSet::new(),
+            writers: Writers::default(),
             writing: HashMap::new(),
             outgoing: Vec::new(),
             results: Arc::default(),
             next_id: 0,
             memory: 0,
+            active: 0,
             in_flight: 0,
             broken: false,
             loaded: None,
@@ -207,6 +229,11 @@ impl Spill {
         self.memory
     }
 
+    /// Returns the part of [`Spill::memory`] for blocks with images of active transactions.
+    pub(super) fn active_memory(&self) -> usize {
+        self.active
+    }
+
     /// Returns all bytes in memory.
     pub(super) fn bytes(&self) -> usize {
         self.memory + self.in_flight
@@ -230,7 +257,7 @@ impl Spill {
 
     /// Adds a block after all others of the round; returns false if the file has no room for it.
     pub(super) fn add(&mut self, packer: Packer) -> bool {
-        let Packed { bytes, first, last, newest, filter } = packer.finish();
+        let Packed { bytes, first, last, newest, writers, filter } = packer.finish();
         let Some(stored) = self.file.as_ref().and_then(|file| file.reserve(&bytes)) else {
             return false;
         };
@@ -239,18 +266,47 @@ impl Spill {
         let meta = Meta {
             id,
             last,
-            newest,
+            active: writers.len(),
+            images: Images { newest, writers: writers.clone() },
             filter,
             stored: Some(stored.clone()),
             resident: Some(bytes.clone()),
         };
         self.memory += meta.memory(&first);
         self.in_flight += bytes.len();
-        self.by_newest.insert((newest, self.round, first.clone()));
+        if writers.is_empty() {
+            self.by_newest.insert((newest, self.round, first.clone()));
+        } else {
+            self.active += meta.memory(&first);
+        }
+        for writer in writers.iter() {
+            self.writers.add(*writer, (self.round, first.clone()));
+        }
         self.writing.insert(id, (self.round, first.clone()));
         self.outgoing.push((id, stored, bytes));
         self.rounds.entry(self.round).or_default().insert(first, meta);
         true
+    }
+
+    /// Records the end of a transaction.
+    pub(super) fn ended(&mut self, writer: TxnId, outcome: Outcome) {
+        for (number, first) in self.writers.end(writer, outcome) {
+            let round = self.rounds.get_mut(&number);
+            let Some(meta) = round.and_then(|round| round.get_mut(&first)) else { continue };
+            if let Outcome::Committed(commit) = outcome {
+                meta.images.newest = meta.images.newest.max(commit);
+            }
+            meta.active -= 1;
+            if meta.active == 0 {
+                self.active -= meta.memory(&first);
+                self.by_newest.insert((meta.images.newest, number, first));
+            }
+        }
+    }
+
+    /// Returns the outcome of a transaction that has images in a block.
+    pub(super) fn outcome(&self, writer: TxnId) -> Option<Outcome> {
+        self.writers.outcome(writer)
     }
 
     /// Starts a new round.
@@ -302,6 +358,7 @@ impl Spill {
             if round.is_empty() {
                 self.rounds.remove(&number);
             }
+            meta.images.writers.iter().for_each(|writer| self.writers.remove(*writer));
             self.memory -= meta.memory(&first);
             let resident = meta.resident.as_ref().map_or(0, |bytes| bytes.len());
             if meta.stored.is_some() {
@@ -315,16 +372,19 @@ impl Spill {
 
     /// Removes all blocks.
     pub(super) fn clear(&mut self) {
-        self.trim(u64::MAX);
+        self.rounds.clear();
+        self.by_newest.clear();
+        self.writers.clear();
+        (self.memory, self.active, self.in_flight, self.broken) = (0, 0, 0, false);
         self.loaded = None;
     }
 
-    /// Provides these blocks to the running task. Returns the newest commit of blocks that could
-    /// not be read for it.
+    /// Provides these blocks to the running task. Returns whose images are in blocks that could not
+    /// be read for it.
     #[inline]
-    pub(super) fn lend(&mut self, loaded: Option<Box<Loaded>>) -> Option<Lsn> {
+    pub(super) fn lend(&mut self, loaded: Option<Box<Loaded>>) -> Vec<Images> {
         self.loaded = loaded;
-        self.loaded.as_mut().and_then(|loaded| loaded.absorb())
+        self.loaded.as_mut().map_or_else(Vec::new, |loaded| loaded.absorb())
     }
 
     /// Returns the blocks of the task that ran, for its next attempt.
@@ -341,7 +401,7 @@ impl Spill {
     ) -> (SpillRead, Box<Loaded>) {
         let mut loaded = loaded.unwrap_or_default();
         loaded.keep(2 * self.rounds.len() + KEPT);
-        loaded.coming = missing.iter().map(|block| (block.id, block.newest)).collect();
+        loaded.coming = missing.iter().map(|block| (block.id, block.images.clone())).collect();
         let blocks = missing.into_iter().map(|block| (block.id, block.stored)).collect();
         (SpillRead { blocks, results: loaded.results.clone() }, loaded)
     }
@@ -355,7 +415,7 @@ impl Spill {
 
     /// Returns true if this snapshot sees everything in the blocks, as those of most statements do.
     fn sees_all(&self, at: Lsn) -> bool {
-        self.by_newest.last().is_none_or(|(newest, ..)| *newest <= at)
+        self.active == 0 && self.by_newest.last().is_none_or(|(newest, ..)| *newest <= at)
     }
 
     /// Returns the blocks that may have images of the key that this snapshot does not see, oldest
@@ -365,51 +425,88 @@ impl Spill {
         self.rounds.values().filter_map(move |round| {
             let (_, meta) =
                 round.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back()?;
-            (meta.newest > at && *meta.last >= *key && meta.filter.may_have(hash)).then_some(meta)
+            (!meta.is_seen(at) && *meta.last >= *key && meta.filter.may_have(hash)).then_some(meta)
         })
     }
 
-    /// Returns the combined effect of the key's images that this snapshot does not see.
-    pub(super) fn before(&self, tree: TreeId, key: &[u8], at: Lsn) -> Result<Older<'_>, Stop> {
-        let mut older = Older::default();
+    /// Returns the combined effect of the key's images that the reader does not see.
+    pub(super) fn before(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        reader: Reader<'_>,
+    ) -> Result<Older<'_>, Stop> {
+        let (mut older, own) = (Older::default(), self.has_own(reader));
+        self.visit(tree, key, reader, |sight, entry| {
+            older.then(sight, entry.prior);
+            if older.is_settled() && !own {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        })?;
+        Ok(older)
+    }
+
+    /// Returns whether there is an image of the key that the reader does not see, and whether such
+    /// an image is of a row that moved. Images of active transactions count if `open` is true.
+    pub(super) fn since(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        reader: Reader<'_>,
+        open: bool,
+    ) -> Result<(bool, bool), Stop> {
+        let (mut changed, mut moved, mut undecided) = (false, false, None);
+        self.visit(tree, key, reader, |sight, entry| {
+            match sight {
+                Sight::Unseen { active } if open || !active => {
+                    changed = true;
+                    moved |= entry.moved;
+                }
+                Sight::Undecided(writer) => undecided = Some(writer),
+                Sight::Unseen { .. } | Sight::Seen | Sight::Own => {}
+            }
+            ControlFlow::Continue(())
+        })?;
+        undecided.map_or(Ok((changed, moved)), |writer| Err(Stop::Commit(writer)))
+    }
+
+    /// Returns true if the reader itself may have images in the blocks.
+    fn has_own(&self, reader: Reader<'_>) -> bool {
+        self.writers.outcome(reader.as_of.me) == Some(Outcome::Active)
+    }
+
+    /// Visits the key's images, oldest first, until `visit` breaks.
+    fn visit<'v>(
+        &'v self,
+        tree: TreeId,
+        key: &[u8],
+        reader: Reader<'_>,
+        mut visit: impl FnMut(Sight, Entry<'v>) -> ControlFlow<()>,
+    ) -> Result<(), Stop> {
+        let at = reader.as_of.at;
         if self.sees_all(at) {
-            return Ok(older);
+            return Ok(());
         }
         let (key, mut missing) = (joined(tree, key), Vec::new());
         for meta in self.blocks_of(&key, at) {
             match self.bytes_of(meta) {
                 None => missing.extend(meta.missing()),
                 Some(bytes) => {
-                    let block = Block(bytes);
-                    let mut unseen = block.of_key(&key).filter(|entry| entry.commit > at);
-                    if unseen.any(|entry| older.then(entry.prior)) {
+                    let (block, mut flow) = (Block(bytes), ControlFlow::Continue(()));
+                    for entry in block.of_key(&key) {
+                        flow = visit(self.writers.sight(entry.by, reader), entry);
+                        if flow.is_break() {
+                            break;
+                        }
+                    }
+                    if flow.is_break() {
                         break;
                     }
                 }
             }
         }
-        if missing.is_empty() { Ok(older) } else { Err(Stop::Spilled(missing)) }
-    }
-
-    /// Returns whether there is an image of the key that this snapshot does not see, and whether
-    /// such an image is of a row that moved.
-    pub(super) fn since(&self, tree: TreeId, key: &[u8], at: Lsn) -> Result<(bool, bool), Stop> {
-        let (mut changed, mut moved) = (false, false);
-        if self.sees_all(at) {
-            return Ok((changed, moved));
-        }
-        let (key, mut missing) = (joined(tree, key), Vec::new());
-        for meta in self.blocks_of(&key, at) {
-            match self.bytes_of(meta) {
-                None => missing.extend(meta.missing()),
-                Some(bytes) => {
-                    for entry in Block(bytes).of_key(&key).filter(|entry| entry.commit > at) {
-                        changed = true;
-                        moved |= entry.moved;
-                    }
-                }
-            }
-        }
-        if missing.is_empty() { Ok((changed, moved)) } else { Err(Stop::Spilled(missing)) }
+        if missing.is_empty() { Ok(()) } else { Err(Stop::Spilled(missing)) }
     }
 }

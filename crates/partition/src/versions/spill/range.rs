@@ -5,7 +5,7 @@
 
 use super::super::change::Older;
 use super::block::{Block, joined};
-use super::{Meta, Round, Spill, TREE};
+use super::{Meta, Reader, Round, Sight, Spill, TREE};
 use crate::exec::Stop;
 use clearway_types::{Lsn, TreeId};
 use std::cmp::Ordering;
@@ -33,7 +33,9 @@ type Bounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 /// The images of a range that a snapshot does not see.
 pub(in crate::versions) struct Spilled<'v> {
     spill: &'v Spill,
-    at: Lsn,
+    reader: Reader<'v>,
+    /// The reader itself may have images in the blocks.
+    has_own: bool,
     reverse: bool,
     /// The bounds, prefixed with the tree's number.
     from: Bound<Vec<u8>>,
@@ -69,8 +71,9 @@ impl<'v> Spilled<'v> {
         tree: TreeId,
         bounds: Bounds<'_>,
         reverse: bool,
-        at: Lsn,
+        reader: Reader<'v>,
     ) -> Self {
+        let has_own = spill.has_own(reader);
         let from = match bounds.0 {
             Bound::Unbounded => Bound::Included(joined(tree, &[])),
             bound => bound.map(|key| joined(tree, key)),
@@ -80,7 +83,8 @@ impl<'v> Spilled<'v> {
             (Bound::Unbounded, Some(next)) => Bound::Excluded(joined(TreeId(next), &[])),
             (bound, _) => bound.map(|key| joined(tree, key)),
         };
-        let mut all = Self { spill, at, reverse, from, to, cursors: Vec::new(), head: None };
+        let mut all =
+            Self { spill, reader, has_own, reverse, from, to, cursors: Vec::new(), head: None };
         for round in spill.rounds.values() {
             let mut cursor = Cursor { blocks: all.blocks(round), front: Front::End };
             all.advance(&mut cursor);
@@ -104,6 +108,10 @@ impl<'v> Spilled<'v> {
             Some((first, _)) => round.range::<[u8], _>((Bound::Included(&**first), to)),
             None => round.range::<[u8], _>((from, to)),
         }
+    }
+
+    fn at(&self) -> Lsn {
+        self.reader.as_of.at
     }
 
     /// Returns where the merge continues; `None` if it is complete.
@@ -166,7 +174,7 @@ impl<'v> Spilled<'v> {
                     let next = std::iter::from_fn(|| {
                         if self.reverse { next.next_back() } else { next.next() }
                     });
-                    let next = next.map(|(_, meta)| meta).filter(|meta| meta.newest > self.at);
+                    let next = next.map(|(_, meta)| meta).filter(|meta| !meta.is_seen(self.at()));
                     let next = next.filter(|meta| self.spill.bytes_of(meta).is_none());
                     later.extend(next.take(AHEAD - 1).filter_map(Meta::missing));
                 }
@@ -192,7 +200,7 @@ impl<'v> Spilled<'v> {
                 cursor.front = Front::End;
                 return;
             };
-            if meta.newest <= self.at {
+            if meta.is_seen(self.at()) {
                 continue;
             }
             let Some(bytes) = self.spill.bytes_of(meta) else {
@@ -235,11 +243,17 @@ impl<'v> Spilled<'v> {
                 low += len;
                 low - len..low
             };
-            let mut unseen =
-                group.map(|n| block.entry(n)).filter(|entry| entry.commit > self.at).peekable();
+            let seen = group.map(|n| block.entry(n));
+            let seen = seen.map(|entry| (self.spill.writers.sight(entry.by, self.reader), entry));
+            let mut unseen = seen.filter(|(sight, _)| *sight != Sight::Seen).peekable();
             if unseen.peek().is_some() {
                 let mut older = Older::default();
-                unseen.any(|entry| older.then(entry.prior));
+                for (sight, entry) in unseen {
+                    older.then(sight, entry.prior);
+                    if older.is_settled() && !self.has_own {
+                        break;
+                    }
+                }
                 return Some(Front::Image {
                     id,
                     key: &key[TREE..],

@@ -38,8 +38,9 @@ fn hot_rows_leave_one_image_per_snapshot() {
         let at = twins.open.last().expect("it is open").snapshot.lsn();
         let as_of = AsOf { at, me: TxnId(u64::MAX), repeatable: true };
         let (tree, key) = hot.clone();
-        let spilled = twins
-            .with_reads(as_of, move |v, _| Ok(v.spill.before(tree, &key, at)?.value.is_some()));
+        let spilled = twins.with_reads(as_of, move |v, _| {
+            Ok(v.spill.before(tree, &key, v.reader(as_of))?.value.is_some())
+        });
         // What the newest snapshot needs is only in memory.
         assert_eq!(spilled, Some(false));
     }
@@ -127,24 +128,6 @@ fn images_of_few_rows_are_seen() {
     assert!(seen.reads > 5000 && seen.old > 1000, "{} {}", seen.reads, seen.old);
     let spilled = run(30, Setting { keys: 3, budget: 500, slot: 256, ..ROOMY });
     assert!(spilled.spilled > 500, "{}", spilled.spilled);
-}
-
-/// The images of active transactions stay in memory, and leave half of the budget to the others.
-#[test]
-fn active_images_take_half_of_the_budget() {
-    let mut twins = Twins::new(1, Setting { keys: 10_000, budget: 200_000, ..ROOMY });
-    twins.open();
-    for n in 0..5_000 {
-        twins.both(|v| v.changed(TxnId(1), TREES[0], &key(n), None));
-    }
-    for n in 0..200 {
-        let row = (TREES[1], key(n));
-        let commit = twins.commit_autocommit(&row, vec![1]);
-        twins.both(|v| v.changed_autocommit(commit, row.0, &row.1, None));
-    }
-    let kept = twins.small.kept.as_ref().expect("images are kept");
-    assert!(kept.bytes > 1_000_000 && kept.committed.len() == 200 && kept.lost == Lsn(0));
-    assert!(twins.small.spill.is_empty());
 }
 
 /// A failed write only uses memory.
