@@ -58,6 +58,13 @@ impl LockTable {
         lines.into_iter().flat_map(|line| self.members(line)).collect()
     }
 
+    /// Removes the transaction if it neither waits nor holds anything.
+    pub(super) fn forget_idle(&mut self, txn: TxnId) {
+        if self.owners.get(&txn).is_some_and(|o| o.waits.is_none() && o.holds_nothing()) {
+            self.owners.remove(&txn);
+        }
+    }
+
     /// Returns the members of a line, in order.
     pub(crate) fn members(&self, line: u64) -> impl Iterator<Item = TxnId> + '_ {
         let first = self.lines.get(&line).map(|l| l.first);

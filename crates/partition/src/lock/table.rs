@@ -288,9 +288,7 @@ impl LockTable {
             self.serve(waiting.line);
         }
         self.serve_all(txn, &watched);
-        if self.owners.get(&txn).is_some_and(|o| o.waits.is_none() && o.holds_nothing()) {
-            self.owners.remove(&txn);
-        }
+        self.forget_idle(txn);
     }
 
     /// Releases everything, including a wait.
@@ -590,6 +588,8 @@ impl LockTable {
             self.grant(txn, scope, &place, mode);
             self.events.push_back(Event::Granted(txn));
             self.leave(waiting);
+            // A wait in `Mode::Settled` ends without a lock.
+            self.forget_idle(txn);
         }
     }
 }

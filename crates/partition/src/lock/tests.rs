@@ -3,5 +3,6 @@
 //! The model does not predict the grants. It checks what must hold for them: the module's
 //! invariants, correct edges, and detection of every deadlock.
 
+mod large;
 mod model;
 mod rules;
