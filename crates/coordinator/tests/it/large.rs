@@ -104,6 +104,39 @@ fn deadlock_with_a_waiting_reader_is_detected() {
     engine.shutdown().unwrap();
 }
 
+/// A large transaction reads the table for whose large transactions others wait. They wait for it,
+/// too, and it waits only for the first one.
+#[test]
+fn large_reader_does_not_wait_for_itself() {
+    for large_before_others_wait in [true, false] {
+        let (engine, bank, [mut large, mut reader, mut first, mut last]) = scene();
+        begin(&mut reader, Isolation::ReadCommitted);
+        let insert = |reader: &mut Worker| {
+            for id in 100..100 + ACCOUNTS {
+                bank.insert(reader, id, 1).unwrap();
+            }
+        };
+        let totalling = bank.totalling(&mut reader);
+        if large_before_others_wait {
+            insert(&mut reader);
+        }
+        let before = first.start(&totalling);
+        if !large_before_others_wait {
+            insert(&mut reader);
+        }
+        let reads = reader.start(&totalling);
+        let behind = last.start(&totalling);
+        assert!(matches!((&before, &behind), (Step::Pending, Step::Pending)));
+        assert!(matches!(reads, Step::Pending));
+        large.commit().unwrap();
+        let total = TOTAL + i64::from(8 * ACCOUNTS);
+        assert_eq!(sum(&mut reader, reads), total);
+        reader.commit().unwrap();
+        assert_eq!((sum(&mut first, before), sum(&mut last, behind)), (total, total));
+        engine.shutdown().unwrap();
+    }
+}
+
 /// A cancelled or closed reader leaves nothing behind.
 #[test]
 fn waiting_readers_can_leave() {

@@ -50,12 +50,18 @@ impl LockTable {
     /// Returns the members of all lines that name the transaction as blocking them. Visits every
     /// line.
     pub(crate) fn waiters_of(&self, txn: TxnId) -> Vec<TxnId> {
+        self.lines_naming(txn).into_iter().flat_map(|line| self.members(line)).collect()
+    }
+
+    /// Returns the lines that name the transaction as blocking them, oldest first. Visits every
+    /// line.
+    pub(super) fn lines_naming(&self, txn: TxnId) -> Vec<u64> {
         let naming =
             self.lines.values().filter(|line| line.on.contains(&txn)).map(|line| line.at.id);
         let mut lines: Vec<u64> = naming.collect();
         // A hash map's order is arbitrary.
         lines.sort_unstable();
-        lines.into_iter().flat_map(|line| self.members(line)).collect()
+        lines
     }
 
     /// Removes the transaction if it neither waits nor holds anything.

@@ -571,7 +571,7 @@ impl LockTable {
 
     /// Grants the members of a line that need not wait any longer, in order, and makes the line
     /// watch another transaction.
-    fn serve(&mut self, id: u64) {
+    pub(super) fn serve(&mut self, id: u64) {
         while let Some(line) = self.lines.get(&id) {
             look();
             let (txn, scope, mode) = (line.first, line.scope, line.at.mode);

@@ -164,7 +164,7 @@ impl<T: Trees> Partition<T> {
             Job::KeepVersions { generation, misses } => {
                 self.keep_versions((id, txn), *generation, misses)
             }
-            Job::AwaitLarge { table, waited } => self.await_large(id, *table, waited),
+            Job::AwaitLarge { table, waited } => self.await_large((id, txn), *table, waited),
             Job::LockTable { table, .. } => {
                 let mode = Mode::AccessExclusive;
                 let target = Target::Table(*table);

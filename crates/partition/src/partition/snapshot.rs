@@ -79,7 +79,7 @@ impl<T: Trees> Partition<T> {
     /// cannot be rolled back are not waited for.
     pub(super) fn await_large(
         &mut self,
-        own: TxnId,
+        (own, txn): (TxnId, &Txn<T::Log>),
         table: TableId,
         waited: &mut bool,
     ) -> Result<Reply, Stop> {
@@ -94,7 +94,7 @@ impl<T: Trees> Partition<T> {
             let count = u64::from(*waited && others.is_empty());
             return Ok(Reply { count, ..Reply::default() });
         }
-        let line = self.locks.await_ends(own, table, on);
+        let line = self.locks.await_ends(own, table, on, !txn.log.is_in_memory());
         let class = class(Target::Table(table), Mode::Settled);
         class.request();
         *waited = true;
