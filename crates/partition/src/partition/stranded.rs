@@ -159,6 +159,7 @@ impl<T: Trees> Partition<T> {
                 self.unblock(id, out);
             }
             self.fail_detached(id, &in_the_way(&failure), out);
+            self.locks.stop_awaiting(id);
             self.stranded
                 .waiters
                 .extend(self.locks.waiters_of(id).into_iter().map(|waiter| (waiter, id)));

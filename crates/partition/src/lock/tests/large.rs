@@ -1,6 +1,6 @@
 //! Waits for large transactions.
 
-use super::super::{LockTable, Mode, Target};
+use super::super::{Event, LockTable, Mode, Target};
 use super::rules::{MANY, TABLE, ask, granted};
 use clearway_types::TxnId;
 
@@ -65,4 +65,18 @@ fn waiter_without_locks_leaves_nothing() {
     t.release(TxnId(1));
     assert_eq!(granted(&mut t), [2, 3]);
     assert!(t.is_empty());
+}
+
+/// No transaction waits for the end of one that cannot be rolled back.
+#[test]
+fn stranded_transaction_is_no_longer_awaited() {
+    let mut t = changed_by(&[1, 2]);
+    assert_eq!(await_ends(&mut t, 3, &[1, 2], false), [1, 2]);
+    while t.next_event().is_some() {}
+    t.stop_awaiting(TxnId(1));
+    let Some(Event::Line(line)) = t.next_event() else { panic!("it waits for another one") };
+    assert_eq!((line.on.as_slice(), t.next_event()), (&[TxnId(2)][..], None));
+    assert!(t.waiters_of(TxnId(1)).is_empty());
+    t.stop_awaiting(TxnId(2));
+    assert_eq!(granted(&mut t), [3]);
 }
