@@ -6,6 +6,7 @@
 
 use super::scope::{LineRef, Place};
 use super::table::{LockTable, ScopeId};
+use clearway_sync::canary::{self, Bug};
 use clearway_types::TxnId;
 
 /// Maximum number of transactions named as blocking a line.
@@ -64,11 +65,29 @@ impl LockTable {
         lines
     }
 
+    /// Removes a transaction from those that the line names, unless the line watches it. A
+    /// transaction that will run again has released its locks, but lines still name it.
+    pub(super) fn unname(&mut self, line: u64, txn: TxnId) {
+        let Some(found) = self.lines.get(&line) else { return };
+        let Some((watched, others)) = found.on.split_first() else { return };
+        if others.contains(&txn) {
+            let others = others.iter().filter(|on| **on != txn);
+            let on = std::iter::once(watched).chain(others).copied().collect();
+            self.point(line, on);
+        }
+    }
+
     /// Removes the transaction if it neither waits nor holds anything.
     pub(super) fn forget_idle(&mut self, txn: TxnId) {
         if self.owners.get(&txn).is_some_and(|o| o.waits.is_none() && o.holds_nothing()) {
             self.owners.remove(&txn);
         }
+    }
+
+    /// Returns true if none of these transactions is a member of the line.
+    pub(super) fn names_no_member(&self, line: u64, on: &[TxnId]) -> bool {
+        let waits = |txn| self.owners.get(txn)?.waits;
+        canary::on(Bug::StuckUpgrade) || on.iter().filter_map(waits).all(|w| w.line != line)
     }
 
     /// Returns the members of a line, in order.

@@ -20,9 +20,9 @@
 //!    passes and must still wait gets a line of its own. Whether to pass is decided when a request
 //!    arrives, and when it becomes the first of its line. A request that could pass only later, or
 //!    only through more than 64 lines, waits in a deadlock, which the coordinator detects.
-//! 3. A non-empty line watches a transaction that blocks all its members, except for itself if it
-//!    is a member. When that transaction ends or stops waiting, the line is examined again: it
-//!    grants what it can, and then watches another transaction. Each change is an [`Event`].
+//! 3. A non-empty line watches a transaction that blocks all its members, and names none of its
+//!    members. When that transaction ends or stops waiting, the line is examined again: it grants
+//!    what it can, and then watches another transaction. Each change is an [`Event`].
 //! 4. A transaction waits for at most one lock here.
 //! 5. Events are in the order in which they happened: a grant comes before a line that names its
 //!    transaction as a holder.
@@ -38,8 +38,8 @@
 //! On (3): a watched request remains an obstacle after its grant, because it then holds the lock.
 //! The members of a line have the same place and mode, so they conflict with the same locks and
 //! requests, and whatever precedes the first member precedes all of them. The only difference is
-//! that a member's own locks do not block it. In that case the line leads back to the member, which
-//! is a cycle that the coordinator detects.
+//! that a member's own locks do not block it. But no member has a lock that blocks the line. Such a
+//! transaction passes the line when its request arrives (2), and gets no lock while it waits.
 //!
 //! Locking: none; one thread at a time runs a partition. A crash leaves nothing: recovery undoes
 //! unfinished transactions before it admits clients.

@@ -473,6 +473,7 @@ impl LockTable {
 impl LockTable {
     /// Appends a transaction to a line.
     pub(super) fn join(&mut self, line: u64, txn: TxnId) -> InLine {
+        self.unname(line, txn);
         let number = self.next_number();
         let Some(found) = self.lines.get_mut(&line) else { return InLine { line, on: Vec::new() } };
         let last = std::mem::replace(&mut found.last, txn);
@@ -482,6 +483,7 @@ impl LockTable {
         }
         self.owners.entry(txn).or_default().waits =
             Some(Waiting { line, number, before: Some(last), behind: None });
+        debug_assert!(self.names_no_member(line, &joined.on), "invariant 3");
         joined
     }
 
@@ -510,7 +512,8 @@ impl LockTable {
     }
 
     /// Makes a line watch the first of these transactions.
-    fn point(&mut self, line: u64, on: Vec<TxnId>) {
+    pub(super) fn point(&mut self, line: u64, on: Vec<TxnId>) {
+        debug_assert!(self.names_no_member(line, &on), "invariant 3");
         let Some(found) = self.lines.get_mut(&line).filter(|found| found.on != on) else { return };
         let (old, new) = (found.on.first().copied(), on.first().copied());
         found.on.clone_from(&on);

@@ -328,7 +328,8 @@ impl World {
             assert!(self.table.waits(w.txn) && has_reason, "seed {seed}: invariant 2: {w:?}");
             let on = &self.graph.lines[&self.graph.waits[&w.txn]];
             let watched = self.obstacles(w, at).contains(&on[0]);
-            assert!(watched || on[0] == w.txn, "seed {seed}: invariant 3: {w:?} {on:?}");
+            let is_named = on.contains(&w.txn);
+            assert!(watched && !is_named, "seed {seed}: invariant 3: {w:?} {on:?}");
         }
         assert_eq!(self.graph.waits.len(), self.waiting.len());
         assert_eq!(

@@ -240,6 +240,21 @@ fn free_agrees_with_acquire_for_many_lines() {
     }
 }
 
+/// A one-shot that runs again keeps its id. It has released the locks for which the line names it.
+#[test]
+fn line_does_not_name_a_transaction_that_joins_it_again() {
+    let mut t = LockTable::new(MANY);
+    for reader in [1, 2] {
+        assert_eq!(ask(&mut t, reader, KEY, Mode::Shared), []);
+    }
+    assert_eq!(ask(&mut t, 3, KEY, Mode::Exclusive), [1, 2]);
+    t.release(TxnId(2));
+    while t.next_event().is_some() {}
+    assert_eq!(ask(&mut t, 2, KEY, Mode::Exclusive), [1]);
+    let Some(Event::Line(line)) = t.next_event() else { panic!("the line is updated") };
+    assert_eq!(line.on, [TxnId(1)]);
+}
+
 #[test]
 fn leaving_a_line_reexamines_the_others() {
     let mut t = LockTable::new(MANY);
