@@ -7,7 +7,8 @@
 //! 2. A partition is entered before the transaction's first message is sent to it.
 //! 3. `shown` is at or after every commit revealed by an answer that [`Core::reply`] has taken
 //!    since the last transaction end was answered. [`Core::answered`] tells each answer to the
-//!    client what to wait for: nothing in an open block, everything at its end.
+//!    client what to wait for: nothing in an open block, everything at its end. An end that fails
+//!    without revealing data leaves this to the next answer ([`Core::refused`]).
 
 use crate::characteristics::{Characteristics, Progress, RunOptions};
 use crate::engine::Engine;
@@ -336,8 +337,8 @@ impl Core {
                 txn.exported.iter().for_each(Exported::fail);
             }
         }
-        let wait = self.answered(Lsn(0), true);
-        if shows_data(error.state()) { wait } else { Lsn(0) }
+        // A later answer then waits for what the block has revealed (invariant 3).
+        if shows_data(error.state()) { self.answered(Lsn(0), true) } else { Lsn(0) }
     }
 
     /// See [`clearway_partition::Out::Stalled`]. Noted until the task checks for replies. A notice

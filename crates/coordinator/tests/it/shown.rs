@@ -1,7 +1,9 @@
 //! Answers wait for the commits that they reveal, including errors and ends of blocks.
 
-use crate::common::{Bank, Worker, open};
-use clearway_coordinator::{Step, Tag};
+use crate::common::{Bank, Worker, open, open_with, plan};
+use clearway_coordinator::{Limits, Step, Tag};
+use clearway_ir::Statement;
+use clearway_ir::statement::{Isolation, TxnOptions};
 use clearway_testkit::MemDisk;
 use clearway_types::{Lsn, SqlError, SqlState};
 
@@ -140,6 +142,37 @@ fn block_end_does_not_wait_for_later_commits() {
             later.wait
         );
     }
+    [writer, reader].into_iter().for_each(Worker::close);
+    engine.shutdown().unwrap();
+}
+
+/// A COMMIT that is cancelled while it waits for the transaction ahead is answered at once. The
+/// next answer then waits for what the block has read.
+#[test]
+fn answer_after_cancelled_commit_waits_for_the_block() {
+    let limits = Limits { retire: true, retire_cold: true, increments: false, ..Limits::default() };
+    let engine = open_with(&MemDisk::new(), 2, 2, limits);
+    let (mut writer, mut reader) = (Worker::new(&engine, 0), Worker::new(&engine, 1));
+    let (bank, commit) = bank(&mut writer);
+    let other = (0..10).find(|id| Bank::home(*id, 2) != Bank::home(77, 2)).unwrap();
+    let options = TxnOptions { isolation: Some(Isolation::ReadCommitted), ..TxnOptions::default() };
+    for worker in [&mut writer, &mut reader] {
+        worker.plain(Statement::Begin(options)).unwrap();
+    }
+    assert_eq!(bank.balance(&mut reader, 77), Some(1));
+    for worker in [&mut writer, &mut reader] {
+        let adding = bank.adding_beside(worker, other, 1);
+        worker.run(&adding).unwrap();
+    }
+    let step = reader.start(&plan(Statement::Commit));
+    assert!(matches!(step, Step::Pending), "it is behind");
+    reader.cancel(&SqlError::new(SqlState::QUERY_CANCELED, "enough"));
+    assert_eq!(reader.end(step).unwrap_err().state(), SqlState::QUERY_CANCELED);
+    assert_eq!(reader.wait, Lsn(0), "it shows no data");
+    reader.begin();
+    reader.rollback();
+    assert!(reader.wait >= commit, "{} {commit}", reader.wait);
+    writer.rollback();
     [writer, reader].into_iter().for_each(Worker::close);
     engine.shutdown().unwrap();
 }
