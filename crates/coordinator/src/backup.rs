@@ -109,7 +109,9 @@ pub(crate) async fn run(core: &Rc<Core>, backup: &Backup) -> Result<Outcome, Sto
             r.push(DatumRef::Int8(n as i64));
         }
     });
-    Ok(Outcome { rows, tag: Tag::Plain("BACKUP"), ..Outcome::plain("BACKUP") })
+    // Progress that came with the result.
+    let notices = core.take_notices();
+    Ok(Outcome { rows, tag: Tag::Plain("BACKUP"), notices, ..Outcome::plain("BACKUP") })
 }
 
 fn start(core: &Rc<Core>, job: Arc<Job>, target: PathBuf, pace: Pace) -> Result<(), SqlError> {

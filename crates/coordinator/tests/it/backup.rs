@@ -170,3 +170,19 @@ fn backup_needs_an_absolute_path_and_no_transaction_block() {
     worker.rollback();
     engine.shutdown().unwrap();
 }
+
+/// The session asks for notices while the statement waits. The outcome has the others: a later
+/// statement must not report them.
+#[test]
+fn backup_outcome_has_the_last_notices() {
+    let engine = open(&MemDisk::new(), 2, 1);
+    let mut worker = Worker::new(&engine, 0);
+    let fast = worker.plain(backup("/fast", None)).unwrap();
+    let bytes = fast.rows.get(0).get(0).unwrap().to_owned().as_i64().unwrap() as u64;
+    // It takes longer than the interval between notices.
+    let slow = worker.plain(backup("/slow", Some(bytes * 2 / 3))).unwrap();
+    assert!(slow.notices.iter().any(|(_, text)| text.contains("bytes copied")), "{slow:?}");
+    assert_eq!(worker.client().take_notices(), []);
+    worker.close();
+    engine.shutdown().unwrap();
+}
