@@ -225,6 +225,8 @@ async fn commit_everywhere(core: &Core) -> SqlResult<Lsn> {
     let undone = core.txn().protocol.is_undone();
     if core.txn().protocol.id() == TxnId(0) && !undone {
         *core.txn() = Txn::default();
+        // Its snapshot may have been the last that saw them.
+        past::drop_unseen(core).await;
         return Ok(Lsn(0));
     }
     if !undone

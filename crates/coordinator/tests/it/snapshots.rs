@@ -4,9 +4,9 @@ use crate::check::{checked, findings};
 use crate::common::{Bank, Worker, open, open_config, transfers};
 use clearway_coordinator::{Characteristics, Engine, RunOptions, Step};
 use clearway_ir::Statement;
-use clearway_ir::statement::{Isolation, TxnOptions};
+use clearway_ir::statement::{Isolation, Query, Source, TxnOptions};
 use clearway_testkit::MemDisk;
-use clearway_types::{Lsn, SqlState};
+use clearway_types::{Datum, Lsn, SqlState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -132,6 +132,28 @@ fn snapshot_keeps_the_rows_of_a_truncated_table() {
         drop(engine);
         assert_eq!(findings(&checked(&disk)), Vec::<String>::new());
     }
+}
+
+/// The importer sends no message to a partition, so it has no id and sends no end.
+#[test]
+fn end_of_an_importer_drops_trees_that_only_it_saw() {
+    let disk = MemDisk::new();
+    let engine = open(&disk, 4, 3);
+    let [mut writer, mut exporter, mut importer] = workers(&engine);
+    let bank = Bank::create(&mut writer, ACCOUNTS, BALANCE);
+    begin(&mut exporter, Isolation::RepeatableRead);
+    let export = Query { once: None, source: Source::ExportSnapshot, finish: Vec::new() };
+    let rows = exporter.plain(Statement::Query(export)).unwrap().rows;
+    let Datum::Text(id) = rows.get(0).get(0).unwrap().to_owned() else { panic!("no id") };
+    begin(&mut importer, Isolation::RepeatableRead);
+    importer.plain(Statement::SetSnapshot(id.to_string())).unwrap();
+    bank.truncate(&mut writer);
+    exporter.commit().unwrap();
+    assert!(importer.client().snapshot().is_some());
+    importer.commit().unwrap();
+    engine.shutdown().unwrap();
+    drop((writer, exporter, importer, engine));
+    assert_eq!(findings(&checked(&disk)), Vec::<String>::new());
 }
 
 /// A transaction never reads by snapshot what it has read under locks or written.
