@@ -9,8 +9,8 @@
 //! 1. While a FETCH runs, its cursor's portal is `Done`: the FETCH owns the rows and the suspended
 //!    statement, and returns the rest to the portal when it ends. If it fails, the cursor cannot be
 //!    run any more, as in PostgreSQL.
-//! 2. A cursor is declared in a transaction block and ends with it. ROLLBACK TO ends the portals
-//!    that were created after the savepoint.
+//! 2. A cursor is declared in a transaction block and ends before it: COMMIT and ROLLBACK close all
+//!    portals before they run. ROLLBACK TO ends the portals that were created after the savepoint.
 //! 3. If a block has failed and has no savepoint to return to, no portal keeps a suspended
 //!    statement, and so none keeps a snapshot.
 //!

@@ -100,8 +100,12 @@ impl Session {
 
     /// Runs a statement that has begun.
     pub(super) fn carry_out(&mut self, cx: &mut Context<'_>, run: Run) {
-        if let Statement::RollbackTo(name) = &run.plan.statement {
-            self.end_portals_after(name);
+        match &run.plan.statement {
+            Statement::RollbackTo(name) => self.end_portals_after(name),
+            // Before the end, as in PostgreSQL: it drops the trees that no open snapshot sees, and
+            // a suspended portal keeps its snapshot open.
+            Statement::Commit | Statement::Rollback => self.portals.clear(),
+            _ => {}
         }
         let Some(mut run) = self.drain(cx, run) else { return };
         match &run.plan.statement {
@@ -331,7 +335,6 @@ impl Session {
     /// Follows the end of a transaction by COMMIT or ROLLBACK. The query or the group of messages
     /// around it may go on: what follows belongs to the next transaction.
     fn transaction_ended(&mut self, committed: bool) {
-        self.portals.clear();
         self.times.transaction_ended = true;
         self.end_settings(committed);
     }
@@ -434,6 +437,10 @@ impl Session {
         self.exchange.cancelled = false;
         if !std::mem::take(&mut self.exchange.implicit_open) {
             return self.ready(cx);
+        }
+        // A failed transaction has no suspended portal, and a block opened by BEGIN goes on.
+        if self.status() == TxnStatus::Idle {
+            self.portals.clear();
         }
         let Some(client) = &mut self.client else { return };
         let step = client.end_implicit(commit);

@@ -11,6 +11,7 @@ mod many;
 mod matrix;
 mod metrics;
 mod plans;
+mod portals;
 mod raw;
 mod retire;
 mod session;
