@@ -122,7 +122,7 @@ impl Snapshots {
 
     /// Returns the oldest open snapshot at or above this LSN. A snapshot opened later sees all
     /// commits that were appended before this call.
-    pub(crate) fn first_from(&self, lsn: Lsn) -> Option<Lsn> {
+    pub fn first_from(&self, lsn: Lsn) -> Option<Lsn> {
         self.state.lock().open.range(lsn.0..).next().map(|(lsn, _)| Lsn(*lsn))
     }
 
