@@ -134,6 +134,26 @@ fn snapshot_keeps_the_rows_of_a_truncated_table() {
     }
 }
 
+/// The trees that TRUNCATE removes are newer than the snapshot, except for the first.
+#[test]
+fn trees_newer_than_the_open_snapshots_are_dropped_at_once() {
+    let disk = MemDisk::new();
+    let engine = open(&disk, 4, 2);
+    let [mut writer, mut reader] = workers(&engine);
+    let bank = Bank::create(&mut writer, ACCOUNTS, BALANCE);
+    begin(&mut reader, Isolation::RepeatableRead);
+    assert_eq!(bank.total(&mut reader), TOTAL);
+    for id in 0..3 {
+        bank.truncate(&mut writer);
+        bank.insert(&mut writer, id, 7).unwrap();
+    }
+    assert_eq!((bank.total(&mut reader), bank.total(&mut writer)), (TOTAL, 7));
+    engine.shutdown().unwrap();
+    drop((writer, reader, engine));
+    let left = findings(&checked(&disk));
+    assert_eq!(left.len(), 4, "one tree at each partition: {left:?}");
+}
+
 /// The importer sends no message to a partition, so it has no id and sends no end.
 #[test]
 fn end_of_an_importer_drops_trees_that_only_it_saw() {
