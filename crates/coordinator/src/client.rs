@@ -539,11 +539,14 @@ impl Client {
     }
 
     /// Executes BEGIN. Inside a block it begins nothing, and its options apply to the current
-    /// block.
+    /// block. If it fails, it begins nothing either: an implicit block ends with its message.
     fn begin(&mut self, options: &TxnOptions) -> SqlResult<Outcome> {
         let mut txn = self.core.txn();
-        let already = std::mem::replace(&mut txn.block, Block::Explicit) == Block::Explicit;
+        let already = txn.block == Block::Explicit;
         let changed = txn.change(*options);
+        if changed.is_ok() {
+            txn.block = Block::Explicit;
+        }
         if already {
             self.core.notice(
                 SqlState::ACTIVE_TRANSACTION,

@@ -383,3 +383,17 @@ fn wrong_messages_get_their_sqlstates() {
     assert_eq!(c.next().code(), "08P01");
     assert!(c.try_next().is_none());
 }
+
+#[test]
+fn failed_begin_ends_the_transaction_of_its_pipeline() {
+    let server = Fixture::new("failed-begin");
+    let mut c = server.connect();
+    c.query("create table t (a int primary key)");
+    let run = |sql: &str| [parse("", sql, &[]), bind("", "", &[], false), execute("", 0)].concat();
+    let begin = run("begin isolation level serializable");
+    c.send_all(&[run("insert into t values (1)"), begin, run("select 1"), sync()]);
+    let messages = c.until_ready();
+    assert_eq!(messages.iter().map(|m| m.tag).collect::<String>(), "12C12EZ");
+    assert_eq!((messages[5].code(), messages[6].text()), ("25001".to_owned(), "I".to_owned()));
+    assert_eq!(c.column("select count(*) from t"), ["0"]);
+}
