@@ -3,7 +3,7 @@
 use crate::characteristics::RunOptions;
 use crate::client::Client;
 use crate::core::Core;
-use crate::insert::{Inserter, Rounds};
+use crate::insert::{Done, Inserter, Rounds};
 use crate::outcome::{End, Outcome, Step, Stop, stopped};
 use crate::statement::{failed_block, read_only};
 use crate::tag::Tag;
@@ -24,7 +24,8 @@ pub(crate) struct CopyIn {
     table: Arc<TableDef>,
     program: Arc<Program>,
     env: Arc<Env>,
-    rows: Rc<Cell<u64>>,
+    /// What it has inserted so far.
+    done: Rc<Cell<Done>>,
 }
 
 impl CopyIn {
@@ -40,7 +41,7 @@ impl CopyIn {
             table: table.clone(),
             program: program.clone(),
             env: env.clone(),
-            rows: Rc::default(),
+            done: Rc::default(),
         })
     }
 
@@ -51,8 +52,9 @@ impl CopyIn {
         core.txn().protocol.write(true);
         let Self { table, program, env, .. } = self;
         let inserter = Inserter { core, table, program, env, new: true };
-        let (_, n) = inserter.rows(&rows, Rounds::Several).await?;
-        self.rows.set(self.rows.get() + n);
+        let mut done = self.done.take();
+        inserter.rows(&rows, Rounds::Several, &mut done).await?;
+        self.done.set(done);
         core.check_cancelled()?;
         Ok(())
     }
@@ -65,7 +67,8 @@ pub(crate) async fn finish(core: Rc<Core>, copy: CopyIn, abort: Option<SqlError>
     }
     match txn::in_transaction(&core, Effect::Changes, async { Ok(()) }).await {
         Ok(((), wait)) => {
-            End::Outcome(Outcome { wait, tag: Tag::Copy(copy.rows.get()), ..Outcome::plain("") })
+            let tag = Tag::Copy(copy.done.take().count);
+            End::Outcome(Outcome { wait, tag, ..Outcome::plain("") })
         }
         Err(stop) => txn::after_failure(&core, stop).await,
     }

@@ -16,7 +16,7 @@
 use crate::catalog_rows::{self, CATALOG_TABLE, CATALOG_TREE};
 use crate::core::Core;
 use crate::global_indexes::{Entries, Keys};
-use crate::insert::{self, Inserter, Rounds};
+use crate::insert::{self, Done, Inserter, Rounds};
 use crate::outcome::{Outcome, Stop};
 use crate::query;
 use crate::snapshot::Work;
@@ -316,9 +316,8 @@ async fn move_rows(core: &Core, old: &Arc<TableDef>, new: &Arc<TableDef>) -> Res
                 no_nulls(new, rows.get(i))?;
             }
             Inserter { core, table: new, program: &fill, env: &env, new: false }
-                .rows(&rows, Rounds::Several)
+                .rows(&rows, Rounds::Several, &mut Done::default())
                 .await
-                .map(drop)
                 .map_err(|stop| not_unique(new, &new.primary_key_name, stop))
         })
         .await?;

@@ -55,11 +55,13 @@ pub(crate) async fn run(
     env.draws.restart();
     let inserter =
         Inserter { core, table: &insert.table, program: &insert.program, env, new: true };
+    let mut done = Done::default();
     if let Source::Series { start, stop, step, ty } = &insert.source.source {
         let (steps, rest) = RowSteps::split(&insert.source.finish, env)?;
         if rest.is_empty() && query::is_wanted(&insert.source, env)? {
             let series = Series::new(start, stop, step, *ty, env)?;
-            return of_series(&inserter, series, steps).await;
+            of_series(&inserter, series, steps, &mut done).await?;
+            return Ok((done.returned, done.count));
         }
     }
     let source =
@@ -72,7 +74,8 @@ pub(crate) async fn run(
     if source.is_empty() {
         inserter.hold().await?;
     }
-    inserter.rows(&source, Rounds::One).await
+    inserter.rows(&source, Rounds::One, &mut done).await?;
+    Ok((done.returned, done.count))
 }
 
 /// Inserts the rows of generate_series in rounds of at most `EngineConfig::chunk_rows` rows, and of
@@ -81,10 +84,11 @@ async fn of_series(
     inserter: &Inserter<'_>,
     mut series: Series,
     mut steps: RowSteps<'_>,
-) -> Result<(RowBatch, u64), Stop> {
+    done: &mut Done,
+) -> Result<(), Stop> {
     let Inserter { core, env, .. } = *inserter;
     let most = core.engine().stream_bytes() as usize;
-    let (mut returned, mut count, mut charge) = (RowBatch::new(), 0, Charge::default());
+    let mut charge = Charge::default();
     while !steps.is_full()
         && let Some(chunk) = series.next_chunk(core.engine().chunk_rows())
     {
@@ -92,18 +96,16 @@ async fn of_series(
         while next < chunk.len() && !steps.is_full() {
             let mut rows = RowBatch::new();
             next = steps.feed(&chunk, next..chunk.len(), most, &mut rows)?;
-            let (more, n) = inserter.rows(&rows, Rounds::Several).await?;
+            inserter.rows(&rows, Rounds::Several, done).await?;
             steps.release();
-            returned.append(&more);
-            charge.grow(&env.memory, returned.memory())?;
-            count += n;
+            charge.grow(&env.memory, done.returned.memory())?;
         }
         core.yield_turn().await?;
     }
-    if count == 0 {
+    if done.count == 0 {
         inserter.hold().await?;
     }
-    Ok((returned, count))
+    Ok(())
 }
 
 /// Whether the statement inserts more rows later.
@@ -137,14 +139,14 @@ impl Inserter<'_> {
         send(core, program, nothing, env).await.map(drop)
     }
 
-    /// Inserts whole rows of the table. Returns the RETURNING rows and the number of rows inserted.
+    /// Inserts whole rows of the table, and adds the results to those of the statement so far.
     pub(crate) async fn rows(
         &self,
         rows: &RowBatch,
         rounds: Rounds,
-    ) -> Result<(RowBatch, u64), Stop> {
-        let Self { core, table, .. } = *self;
-        let mut done = Done::default();
+        done: &mut Done,
+    ) -> Result<(), Stop> {
+        let Self { core, table, env, .. } = *self;
         let most = core.engine().chunk_rows();
         let mut homes = Vec::with_capacity(rows.len().min(most));
         for at in (0..rows.len()).step_by(most) {
@@ -155,10 +157,11 @@ impl Inserter<'_> {
             homes.clear();
             for i in chunk.clone() {
                 if self.new {
-                    check(table, rows.get(i), self.env)?;
+                    check(table, rows.get(i), env)?;
                 }
-                homes.push(destination(core, table, rows.get(i), at / most)?);
+                homes.push(destination(core, table, rows.get(i), done.turn)?);
             }
+            done.turn += 1;
             let mut entries = Entries::new(table);
             for (i, home) in chunk.clone().zip(&homes).filter(|_| table.has_global_index()) {
                 entries.add(core, rows.get(i), *home)?;
@@ -178,7 +181,7 @@ impl Inserter<'_> {
                 done.add_in_order(self.place(rows, chunk, &homes, &entries).await?, &homes);
             }
         }
-        Ok((done.returned, done.count))
+        Ok(())
     }
 
     /// Inserts one row of a table with a global index unless it violates a constraint. One row at a
@@ -205,7 +208,8 @@ impl Inserter<'_> {
     }
 
     /// Inserts rows of a table with a global index that an UPDATE has deleted elsewhere, with their
-    /// new entries in the global indexes. Returns what [`Inserter::rows`] returns.
+    /// new entries in the global indexes. Returns the RETURNING rows and the number of rows
+    /// inserted.
     pub(crate) async fn moved(
         &self,
         rows: &RowBatch,
@@ -245,11 +249,15 @@ fn on_conflict(program: &Program) -> OnConflict {
     }
 }
 
-/// The inserts' results so far.
+/// What a statement has inserted so far.
 #[derive(Default)]
-struct Done {
-    returned: RowBatch,
-    count: u64,
+pub(crate) struct Done {
+    /// The RETURNING rows.
+    pub returned: RowBatch,
+    /// The number of rows inserted.
+    pub count: u64,
+    /// The number of chunks of rows. A chunk without a distribution key goes to the next partition.
+    turn: usize,
 }
 
 impl Done {

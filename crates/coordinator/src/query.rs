@@ -3,7 +3,7 @@
 use crate::core::Core;
 use crate::finish::{self, RowSteps};
 use crate::global_indexes::{self, Entries};
-use crate::insert::{self, Inserter, Rounds};
+use crate::insert::{self, Done, Inserter, Rounds};
 use crate::learning;
 use crate::multi;
 use crate::outcome::Stop;
@@ -245,7 +245,9 @@ pub(crate) async fn modify(
             }
             let rows = merge(replies.into_iter().map(|(_, r)| r.rows));
             let inserter = Inserter { core, table, program: &insert, env, new: false };
-            inserter.rows(&rows, Rounds::Several).await
+            let mut done = Done::default();
+            inserter.rows(&rows, Rounds::Several, &mut done).await?;
+            Ok((done.returned, done.count))
         }
         Program::Delete { access: Access { table, .. }, returning } if table.has_global_index() => {
             let width = returning.len() - table.global_index_columns().count();

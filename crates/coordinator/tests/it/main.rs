@@ -11,6 +11,7 @@ mod contention;
 mod deadlocks;
 mod fence;
 mod global_indexes;
+mod inserts;
 mod large;
 mod learned;
 mod optimistic;
