@@ -14,7 +14,9 @@ use crate::core::Core;
 use crate::outcome::Stop;
 use crate::{finish, insert};
 use clearway_ir::program::Env;
-use clearway_ir::{Expr, GlobalIndexOp, OnConflict, Program, TableDef, UniqueKey, global_index};
+use clearway_ir::{
+    Charge, Expr, GlobalIndexOp, OnConflict, Program, TableDef, UniqueKey, global_index,
+};
 use clearway_partition::Reply;
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{DatumRef, PartitionId, RowBatch, RowView, SqlError, SqlResult};
@@ -50,6 +52,7 @@ pub(crate) struct Entries {
     table: Arc<TableDef>,
     /// In the order of `TableDef::global_indexes`.
     global_indexes: Vec<(UniqueKey, Vec<Entry>)>,
+    memory: usize,
 }
 
 impl Entries {
@@ -58,6 +61,7 @@ impl Entries {
         Self {
             table: table.clone(),
             global_indexes: table.global_indexes().map(|g| (g.key, Vec::new())).collect(),
+            memory: 0,
         }
     }
 
@@ -71,7 +75,9 @@ impl Entries {
         for (global_index, (_, entries)) in
             self.table.global_indexes().zip(&mut self.global_indexes)
         {
-            entries.extend(entry(core, global_index.columns, row, home)?);
+            let entry = entry(core, global_index.columns, row, home)?;
+            self.memory += memory(&entry);
+            entries.extend(entry);
         }
         Ok(())
     }
@@ -88,7 +94,9 @@ impl Entries {
         {
             let columns: Vec<usize> = (at..at + global_index.columns.len()).collect();
             at += columns.len();
-            entries.extend(entry(core, &columns, row, PartitionId(0))?);
+            let entry = entry(core, &columns, row, PartitionId(0))?;
+            self.memory += memory(&entry);
+            entries.extend(entry);
         }
         Ok(())
     }
@@ -103,9 +111,16 @@ impl Entries {
     ) -> SqlResult<()> {
         let columns: Vec<usize> = (0..row.len()).collect();
         if let Some((_, entries)) = self.global_indexes.iter_mut().find(|(k, _)| *k == key) {
-            entries.extend(entry(core, &columns, row, home)?);
+            let entry = entry(core, &columns, row, home)?;
+            self.memory += memory(&entry);
+            entries.extend(entry);
         }
         Ok(())
+    }
+
+    /// Returns the memory that the entries use in bytes, without spare capacity.
+    pub(crate) fn memory(&self) -> usize {
+        self.memory
     }
 
     /// Returns the entries' partitions.
@@ -133,6 +148,9 @@ impl Entries {
                 mine.iter().map(|e| homes.contains_key(e.key.as_slice())).collect();
             let mut changed = changed.into_iter();
             mine.retain(|_| changed.next().unwrap_or(true));
+        }
+        for entries in [self, other] {
+            entries.memory = memory(entries.global_indexes.iter().flat_map(|(_, entries)| entries));
         }
     }
 
@@ -184,9 +202,18 @@ impl Entries {
         for e in entries {
             parts[usize::from(e.at.0)].push_encoded(&e.row);
         }
+        let mut charge = Charge::default();
+        charge.grow(&env.memory, parts.iter().map(RowBatch::memory).sum())?;
         let program = Arc::new(Program::GlobalIndex { table: self.table.clone(), key, op });
-        insert::deal(core, &program, parts, env).await
+        let replies = insert::deal(core, &program, parts, env).await?;
+        charge.release(&env.memory);
+        Ok(replies)
     }
+}
+
+/// Returns the memory of entries in bytes.
+fn memory<'e>(entries: impl IntoIterator<Item = &'e Entry>) -> usize {
+    entries.into_iter().map(|e| size_of::<Entry>() + e.key.len() + e.row.len()).sum()
 }
 
 fn entry(

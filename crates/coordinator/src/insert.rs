@@ -88,7 +88,6 @@ async fn of_series(
 ) -> Result<(), Stop> {
     let Inserter { core, env, .. } = *inserter;
     let most = core.engine().stream_bytes() as usize;
-    let mut charge = Charge::default();
     while !steps.is_full()
         && let Some(chunk) = series.next_chunk(core.engine().chunk_rows())
     {
@@ -98,7 +97,7 @@ async fn of_series(
             next = steps.feed(&chunk, next..chunk.len(), most, &mut rows)?;
             inserter.rows(&rows, Rounds::Several, done).await?;
             steps.release();
-            charge.grow(&env.memory, done.returned.memory())?;
+            done.settle(0, env)?;
         }
         core.yield_turn().await?;
     }
@@ -140,6 +139,7 @@ impl Inserter<'_> {
     }
 
     /// Inserts whole rows of the table, and adds the results to those of the statement so far.
+    /// Those rows and the results are all that the statement holds.
     pub(crate) async fn rows(
         &self,
         rows: &RowBatch,
@@ -176,9 +176,11 @@ impl Inserter<'_> {
             if table.has_global_index() && on_conflict(self.program) != OnConflict::Fail {
                 for (i, home) in chunk.zip(&homes) {
                     done.add(self.unless_conflict(rows.get(i), *home).await?);
+                    done.settle(rows.memory(), env)?;
                 }
             } else {
                 done.add_in_order(self.place(rows, chunk, &homes, &entries).await?, &homes);
+                done.settle(rows.memory(), env)?;
             }
         }
         Ok(())
@@ -216,8 +218,12 @@ impl Inserter<'_> {
         homes: &[PartitionId],
         entries: &Entries,
     ) -> Result<(RowBatch, u64), Stop> {
-        let mut done = Done::default();
+        let Self { env, .. } = *self;
+        let (mut done, mut copy) = (Done::default(), Charge::default());
+        copy.grow(&env.memory, rows.memory())?;
         done.add(self.place(rows, 0..rows.len(), homes, entries).await?);
+        copy.release(&env.memory);
+        done.settle(rows.memory() + entries.memory(), env)?;
         Ok((done.returned, done.count))
     }
 
@@ -261,6 +267,15 @@ pub(crate) struct Done {
 }
 
 impl Done {
+    /// Settles the statement's account once no partition has a reply for it: it holds `other` bytes
+    /// and the RETURNING rows.
+    fn settle(&self, other: usize, env: &Env) -> SqlResult<()> {
+        if self.returned.is_empty() {
+            return Ok(());
+        }
+        env.memory.settle((other + self.returned.memory()) as u64)
+    }
+
     fn add(&mut self, replies: Vec<Reply>) {
         for reply in replies {
             self.returned.append(&reply.rows);

@@ -260,6 +260,11 @@ pub(crate) async fn modify(
     }
 }
 
+/// Returns the memory of the replies' rows.
+fn memory(replies: &[(PartitionId, Reply)]) -> usize {
+    replies.iter().map(|(_, reply)| reply.rows.memory()).sum()
+}
+
 /// Finishes an UPDATE that removed rows from a table with a global index. Each row came with its
 /// new version.
 async fn moved(
@@ -271,6 +276,7 @@ async fn moved(
 ) -> Result<(RowBatch, u64), Stop> {
     let (mut gone, mut come) = (Entries::new(table), Entries::new(table));
     let (mut rows, mut homes) = (RowBatch::new(), Vec::new());
+    let mut unread = memory(&replies);
     for (from, reply) in replies {
         for pair in 0..reply.rows.len() / 2 {
             let (old, new) = (reply.rows.get(2 * pair), reply.rows.get(2 * pair + 1));
@@ -279,10 +285,15 @@ async fn moved(
             come.add(core, new, to)?;
             rows.push_encoded(new.bytes());
             homes.push(to);
+            let built = rows.memory() + gone.memory() + come.memory();
+            env.memory.settle((unread + built) as u64)?;
         }
+        unread -= reply.rows.memory();
     }
     gone.cancel(&mut come);
     gone.delete(core, env).await?;
+    drop(gone);
+    env.memory.settle((rows.memory() + come.memory()) as u64)?;
     let inserter = Inserter { core, table, program: insert, env, new: false };
     inserter.moved(&rows, &homes, &come).await
 }
@@ -297,6 +308,7 @@ async fn deleted(
     env: &Arc<Env>,
 ) -> Result<(RowBatch, u64), Stop> {
     let (mut gone, mut rows, mut count) = (Entries::new(table), RowBatch::new(), 0);
+    let mut unread = memory(&replies);
     for (_, reply) in replies {
         count += reply.count;
         for row in reply.rows.iter() {
@@ -307,7 +319,9 @@ async fn deleted(
                 })
                 .map_err(insert::bad_row)?;
             }
+            env.memory.settle((unread + rows.memory() + gone.memory()) as u64)?;
         }
+        unread -= reply.rows.memory();
     }
     gone.delete(core, env).await?;
     Ok((rows, count))

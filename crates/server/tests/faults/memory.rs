@@ -30,10 +30,12 @@ fn statements_over_their_memory_limit_fail() {
         // Runs in chunks: the rows of a series are not kept.
         "INSERT INTO t SELECT i, 'a text that takes its place: ' || i FROM generate_series(1, 40000) i",
         "CREATE TABLE copy (id int PRIMARY KEY, v text)",
+        "CREATE TABLE keys (id int PRIMARY KEY, u int UNIQUE)",
+        "INSERT INTO keys SELECT i, i FROM generate_series(1, 15000) i",
     ] {
         client.query(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
-    for sql in [
+    let refused = [
         "SELECT v, count(*) FROM t GROUP BY v",
         "SELECT count(DISTINCT v) FROM t",
         "SELECT max(id) FROM t GROUP BY id % 30000",
@@ -48,18 +50,34 @@ fn statements_over_their_memory_limit_fail() {
         "DELETE FROM t RETURNING v",
         "INSERT INTO copy SELECT * FROM t",
         "INSERT INTO copy SELECT i, 'a text' FROM generate_series(1, 100000) i RETURNING *",
-    ] {
-        let refused = client.query(sql).expect_err(sql).to_string();
-        assert!(refused.starts_with("53200: out of memory"), "{sql}: {refused}");
-    }
+        // Each reply is too small to be charged by itself.
+        "INSERT INTO copy SELECT id + 7 FROM t WHERE id <= 10000 RETURNING repeat('x', 150)",
+        "INSERT INTO keys SELECT -id FROM t WHERE id <= 10000 ON CONFLICT DO NOTHING RETURNING repeat('x', 150)",
+        "UPDATE t SET id = -id WHERE id <= 10000 RETURNING repeat('x', 150)",
+        // The entries of the global index.
+        "DELETE FROM keys",
+        "UPDATE keys SET u = -u",
+    ];
+    let answers = refused.map(|sql| match client.query(sql) {
+        Err(error) if error.to_string().starts_with("53200: out of memory") => None,
+        other => Some((sql, other.map(|answer| answer.tag))),
+    });
+    let others: Vec<_> = answers.into_iter().flatten().collect();
+    assert!(others.is_empty(), "not refused: {others:#?}");
     // Results that are sent in parts need memory for one part only.
     for sql in ["SELECT * FROM t", "COPY t TO STDOUT", "SELECT i FROM generate_series(1, 100000) i"]
     {
         assert!(client.query(sql).is_ok(), "{sql}");
     }
+    // The returned rows are charged once. The reply for each chunk is large enough to be charged.
+    let sql =
+        "INSERT INTO copy SELECT i FROM generate_series(1, 1900) i RETURNING repeat('x', 400)";
+    assert_eq!(client.query(sql).unwrap().rows.len(), 1900);
+    client.query("DELETE FROM copy").unwrap();
     for (sql, expected) in [
         ("SELECT count(*) FROM t WHERE v LIKE '%: ' || id", 40000),
         ("SELECT count(*) FROM copy", 0),
+        ("SELECT count(*) FROM keys WHERE u = id", 15000),
         ("SELECT sum(id) FROM t WHERE id % 1000 = 0", 820_000),
         ("SELECT id FROM t ORDER BY id DESC LIMIT 1", 40000),
         ("SELECT count(*) FROM generate_series(1, 100000) i WHERE i % 2 = 0", 50000),
