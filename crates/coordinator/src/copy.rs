@@ -1,19 +1,16 @@
-//! COPY FROM STDIN: batches of rows in one transaction.
+//! COPY FROM STDIN: batches of rows in one transaction. It locks its table before the client sends
+//! the first of them.
 
-use crate::characteristics::RunOptions;
 use crate::client::Client;
 use crate::core::Core;
 use crate::insert::{Done, Inserter, Rounds};
 use crate::outcome::{End, Outcome, Step, Stop, stopped};
-use crate::statement::{failed_block, read_only};
 use crate::tag::Tag;
-use crate::txn::Effect;
-use crate::{replay, txn};
+use crate::txn::{self, Effect};
 use clearway_ir::program::Env;
-use clearway_ir::statement::{Copy, CopyDirection};
 use clearway_ir::{Program, TableDef};
 use clearway_partition::Failure;
-use clearway_types::{RowBatch, SqlError, SqlResult};
+use clearway_types::{RowBatch, SqlError};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -29,23 +26,7 @@ pub(crate) struct CopyIn {
 }
 
 impl CopyIn {
-    pub(crate) fn new(core: &Core, copy: &Copy, env: &Arc<Env>) -> SqlResult<Self> {
-        let CopyDirection::From { table, program, .. } = &copy.direction else {
-            return Err(SqlError::internal("COPY TO has no input"));
-        };
-        // The plan may be stale: rows go to the table's current definition.
-        if core.catalog().table(&table.name).is_none_or(|now| now.version != table.version) {
-            return Err(stopped(Stop::Replan));
-        }
-        Ok(Self {
-            table: table.clone(),
-            program: program.clone(),
-            env: env.clone(),
-            done: Rc::default(),
-        })
-    }
-
-    pub(crate) async fn insert(&self, core: &Core, rows: RowBatch) -> Result<(), Stop> {
+    async fn insert(&self, core: &Core, rows: RowBatch) -> Result<(), Stop> {
         if core.txn().protocol.is_undone() {
             return Err(Failure::Undone.into());
         }
@@ -60,8 +41,20 @@ impl CopyIn {
     }
 }
 
+/// Starts a COPY FROM: locks its table until the transaction's end.
+pub(crate) async fn start(
+    core: &Core,
+    table: &Arc<TableDef>,
+    program: &Arc<Program>,
+    env: &Arc<Env>,
+) -> Result<Outcome, Stop> {
+    core.txn().protocol.write(true);
+    Inserter { core, table, program, env, new: true }.hold().await?;
+    Ok(Outcome::plain(""))
+}
+
 /// Ends a COPY.
-pub(crate) async fn finish(core: Rc<Core>, copy: CopyIn, abort: Option<SqlError>) -> End {
+async fn finish(core: Rc<Core>, copy: CopyIn, abort: Option<SqlError>) -> End {
     if let Some(error) = abort {
         return txn::after_failure(&core, Stop::Error(error)).await;
     }
@@ -75,31 +68,13 @@ pub(crate) async fn finish(core: Rc<Core>, copy: CopyIn, abort: Option<SqlError>
 }
 
 impl Client {
-    /// Starts a COPY FROM STDIN.
-    pub fn copy_in_start(
-        &mut self,
-        copy: &Copy,
-        env: &Arc<Env>,
-        options: RunOptions,
-    ) -> SqlResult<()> {
-        self.core.forget_cancel();
+    /// Prepares for the rows of a COPY FROM STDIN that [`Client::start`] has started. `program` is
+    /// the table's `Program::Insert`.
+    pub fn copy_in_start(&mut self, table: &Arc<TableDef>, program: &Arc<Program>, env: &Arc<Env>) {
+        // The client sends its rows once.
         self.core.set_retries(None);
-        if self.core.txn().failed {
-            return Err(failed_block());
-        }
-        if self.characteristics(options.characteristics).read_only {
-            return Err(read_only("COPY FROM"));
-        }
-        self.core.enter(options);
-        {
-            let mut txn = self.core.txn();
-            txn.queried = true;
-            replay::close(&self.core, &mut txn);
-        }
-        self.copy = Some(CopyIn::new(&self.core, copy, env)?);
-        // The number of columns, and an end without rows, reveal the catalog.
-        self.core.show(self.core.engine().catalog_commit());
-        Ok(())
+        let (table, program, env) = (table.clone(), program.clone(), env.clone());
+        self.copy = Some(CopyIn { table, program, env, done: Rc::default() });
     }
 
     /// Inserts encoded rows of the table that the COPY received. Await the outcome before the next

@@ -131,10 +131,9 @@ pub(crate) struct Inserter<'a> {
 impl Inserter<'_> {
     /// Locks the table as an INSERT does, at one partition: a statement without rows, too, has
     /// found the table that it names, until its transaction ends.
-    async fn hold(&self) -> Result<(), Stop> {
+    pub(crate) async fn hold(&self) -> Result<(), Stop> {
         let Self { core, program, env, .. } = *self;
-        let here = core.txn().protocol.participants().last().copied();
-        let nothing = [(here.unwrap_or(PartitionId(0)), RowBatch::new())];
+        let nothing = [(anywhere(core, 0), RowBatch::new())];
         send(core, program, nothing, env).await.map(drop)
     }
 
@@ -361,12 +360,15 @@ fn destination(
     row: RowView<'_>,
     turn: usize,
 ) -> SqlResult<PartitionId> {
-    let partitions = core.engine().partitions();
-    if let Some(partition) = table.partition_of(row, partitions)? {
-        return Ok(partition);
-    }
-    Ok(match core.txn().protocol.participants().last() {
+    let home = table.partition_of(row, core.engine().partitions())?;
+    Ok(home.unwrap_or_else(|| anywhere(core, turn)))
+}
+
+/// Returns where the transaction already is, or a partition chosen by session and turn.
+fn anywhere(core: &Core, turn: usize) -> PartitionId {
+    let partitions = usize::from(core.engine().partitions());
+    match core.txn().protocol.participants().last() {
         Some(here) if turn == 0 => *here,
-        _ => PartitionId(((core.token as usize + turn) % usize::from(partitions)) as u16),
-    })
+        _ => PartitionId(((core.token as usize + turn) % partitions) as u16),
+    }
 }

@@ -5,7 +5,7 @@ use crate::core::Core;
 use crate::outcome::{Outcome, Stop};
 use crate::tag::Tag;
 use crate::txn::Effect;
-use crate::{backup, ddl, insert, query, snapshot, txn};
+use crate::{backup, copy, ddl, insert, query, snapshot, txn};
 use clearway_ir::program::Env;
 use clearway_ir::statement::{Copy, CopyDirection, Maintain, Query, Source};
 use clearway_ir::{Plan, Program, RowLock, Statement};
@@ -46,6 +46,9 @@ pub(crate) async fn run(
                 };
                 Outcome { rows: rows.rows, tag, wait, notices: Vec::new() }
             })
+        }
+        Statement::Copy(Copy { direction: CopyDirection::From { table, program, .. }, .. }) => {
+            Box::pin(copy::start(core, table, program, env)).await
         }
         Statement::Insert(i) => {
             Box::pin(txn::in_transaction(core, Effect::Changes, insert::run(core, i, env)))

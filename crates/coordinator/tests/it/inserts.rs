@@ -1,6 +1,6 @@
 //! Where the rows of a table without a distribution key go.
 
-use crate::common::{Bank, Worker, int, open, serializable};
+use crate::common::{Bank, Worker, int, open};
 use clearway_ir::program::Env;
 use clearway_ir::statement::{Copy, CopyDirection, CopyFormat, Query, Route, Source};
 use clearway_ir::{Expr, OnConflict, Path, Program, Statement};
@@ -38,7 +38,7 @@ fn copy(worker: &mut Worker, bank: &Bank) {
     });
     let row = vec![Expr::Column(0), Expr::Column(1)];
     let copy = Copy {
-        direction: CopyDirection::From { table, row, program },
+        direction: CopyDirection::From { table: table.clone(), row, program: program.clone() },
         format: CopyFormat {
             csv: false,
             delimiter: b'\t',
@@ -50,7 +50,8 @@ fn copy(worker: &mut Worker, bank: &Bank) {
         types: vec![SqlType::Int4; 2],
         names: Vec::new(),
     };
-    worker.client().copy_in_start(&copy, &Arc::new(Env::default()), serializable()).unwrap();
+    worker.plain(Statement::Copy(copy)).unwrap();
+    worker.client().copy_in_start(&table, &program, &Arc::new(Env::default()));
     for first in (0..ROWS).step_by(BATCH as usize) {
         let mut rows = RowBatch::new();
         for id in first..first + BATCH {

@@ -2,7 +2,7 @@
 
 use super::run::{Origin, Run, Task};
 use super::{Context, Phase, Session};
-use clearway_coordinator::{Outcome, RunOptions, Step, Tag};
+use clearway_coordinator::{Outcome, Step, Tag};
 use clearway_ir::statement::{Copy, CopyDirection};
 use clearway_ir::{Env, Expr, Plan, Statement};
 use clearway_types::{RowBatch, RowView, SqlError, SqlResult, SqlState};
@@ -35,25 +35,25 @@ pub(super) fn is_expected(tag: u8) -> bool {
     matches!(tag, b'd' | b'c' | b'f' | b'H' | b'S')
 }
 
+impl Run {
+    /// Returns true for a COPY FROM STDIN.
+    pub(super) fn copies_in(&self) -> bool {
+        let Statement::Copy(Copy { direction, .. }) = &self.plan.statement else { return false };
+        matches!(direction, CopyDirection::From { .. })
+    }
+}
+
 impl Session {
+    /// Requests the data of a COPY that the engine has started.
     pub(super) fn start_copy_in(&mut self, cx: &mut Context<'_>, run: Run) {
         let plan = run.plan.clone();
         let Statement::Copy(copy) = &plan.statement else { return };
+        let CopyDirection::From { table, program, .. } = &copy.direction else { return };
         let Some(client) = &mut self.client else { return };
-        let options = RunOptions {
-            implicit_block: run.implicit_block,
-            characteristics: self.config.characteristics,
-        };
-        self.exchange.implicit_open |= run.implicit_block;
-        if let Err(e) = client.copy_in_start(copy, &run.env, options) {
-            return self.complete(cx, run, Err(e));
-        }
+        client.copy_in_start(table, program, &run.env);
         let reader =
-            CopyReader::new(copy.format.clone(), copy.types.clone(), self.config.env.zone.clone());
-        let reader = match &copy.direction {
-            CopyDirection::From { table, .. } => reader.of(&table.name, &copy.names),
-            CopyDirection::To(_) => reader,
-        };
+            CopyReader::new(copy.format.clone(), copy.types.clone(), self.config.env.zone.clone())
+                .of(&table.name, &copy.names);
         self.hold_for_catalog(cx, &plan);
         let Run { env, origin, plan, .. } = run;
         backend::copy_response(&mut self.io.out, true, copy.types.len());

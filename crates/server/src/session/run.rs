@@ -6,7 +6,7 @@ use super::prepared::{Portal, PortalState, Prepared, Rest, ResultColumns, Result
 use super::rest::Drain;
 use super::{Context, Phase, Session, sleep, terminate};
 use clearway_coordinator::{Client, Outcome, Refusal, RunOptions, Step, Tag, TxnStatus};
-use clearway_ir::statement::{Copy, CopyDirection, Maintain};
+use clearway_ir::statement::Maintain;
 use clearway_ir::{Env, Plan, Statement};
 use clearway_types::{Lsn, SqlError, SqlResult, SqlState};
 use clearway_wire::{backend, row};
@@ -137,9 +137,6 @@ impl Session {
                 let text = format!("\"{}\" is inside the data directory", b.target);
                 self.complete(cx, run, Err(SqlError::new(SqlState::INVALID_PARAMETER, text)));
             }
-            Statement::Copy(Copy { direction: CopyDirection::From { .. }, .. }) => {
-                self.start_copy_in(cx, run)
-            }
             _ if terminate::first_call(&run.plan).is_some() => self.end_backends(cx, run),
             _ => match sleep::duration(&mut run) {
                 None => self.start_in_engine(cx, run),
@@ -191,6 +188,7 @@ impl Session {
                     self.notices(&outcome.notices);
                     self.declared(cx, run, outcome.rows, Rest::End(outcome.tag));
                 }
+                Ok(_) if run.copies_in() => self.start_copy_in(cx, run),
                 result => self.complete(cx, run, result),
             },
             Step::Replan => {

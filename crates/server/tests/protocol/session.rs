@@ -216,6 +216,60 @@ fn copy_of_a_key_deleted_since_the_snapshot_fails() {
     }
 }
 
+/// COPY holds its table from its start, before its first row.
+#[test]
+fn copy_locks_its_table_before_the_first_row() {
+    let server = Fixture::new("copy-lock");
+    let (mut c, mut other, mut asker) = (server.connect(), server.connect(), server.connect());
+    let waiters = "select waiter from clearway.locks group by waiter";
+    c.query("create table t (a int primary key)");
+    // ALTER TABLE already has its lock at some of the rows' partitions. It starts over.
+    for (data, tag) in [(&b""[..], "COPY 0"), (b"1\n2\n3\n4\n5\n6\n7\n8\n", "COPY 8")] {
+        c.send(&query("copy t from stdin"));
+        assert_eq!(c.next().tag, 'G');
+        other.send(&query("alter table t add check (a > 0)"));
+        asker.repeat_until(waiters, &[&other.pid.to_string()]);
+        c.send_all(&[message(b'd', data), message(b'c', b"")]);
+        assert_eq!(c.until_ready()[0].text(), tag);
+        assert_eq!(other.until_ready()[0].text(), "ALTER TABLE");
+    }
+    assert_eq!(asker.column("select count(*) from t"), ["8"]);
+}
+
+/// A COPY that starts while its table changes waits, and sees the table as it is then.
+#[test]
+fn copy_waits_for_a_change_of_its_table() {
+    let server = Fixture::new("copy-waits");
+    let (mut c, mut other, mut asker) = (server.connect(), server.connect(), server.connect());
+    let waiters = "select waiter from clearway.locks group by waiter";
+    c.query("create table t (a int primary key)");
+    let mut wait = |c: &mut Raw, other: &mut Raw, change: &str| {
+        other.query(&format!("begin; {change}"));
+        c.send(&query("copy t from stdin"));
+        asker.repeat_until(waiters, &[&c.pid.to_string()]);
+    };
+    for (end, refused) in [("rollback", false), ("commit", true)] {
+        wait(&mut c, &mut other, "alter table t add check (a > 1)");
+        other.query(end);
+        assert_eq!(c.next().tag, 'G');
+        c.send_all(&[message(b'd', b"1\n"), message(b'c', b"")]);
+        let messages = c.until_ready();
+        match refused {
+            false => assert_eq!(messages[0].text(), "COPY 1"),
+            true => assert_eq!(messages[0].code(), "23514"),
+        }
+        c.query("delete from t");
+    }
+    wait(&mut c, &mut other, "truncate t");
+    cancel(&server, c.pid, c.secret);
+    assert_eq!(c.until_ready()[0].code(), "57014");
+    other.query("rollback");
+    wait(&mut c, &mut other, "drop table t");
+    other.query("commit");
+    assert_eq!(c.until_ready()[0].code(), "42P01");
+    assert_eq!(c.column("select 1"), ["1"]);
+}
+
 /// Sends a cancel request and waits until the server has accepted it.
 fn cancel(server: &Fixture, pid: i32, secret: i32) {
     let mut packet = vec![0, 0, 0, 16, 4, 210, 22, 46];
