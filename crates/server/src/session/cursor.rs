@@ -18,7 +18,7 @@
 //!
 //! Source: PostgreSQL 15, portalcmds.c and `DoPortalRunFetch` in pquery.c.
 
-use super::prepared::{Portal, PortalState, Rest, ResultFormats};
+use super::prepared::{Portal, PortalState, Rest, ResultColumns, ResultFormats};
 use super::run::{Origin, Run};
 use super::{Context, Session};
 use clearway_coordinator::{Outcome, Tag, TxnStatus};
@@ -289,6 +289,7 @@ impl Session {
         run.binary = portal.declared.as_ref().is_some_and(|declared| declared.binary);
         run.plan = portal.plan.clone();
         run.statement.clone_from(&portal.statement);
+        run.columns = ResultColumns::Fixed;
         run.cursor = Some(CursorUse::Fetch(fetching));
         let state = std::mem::replace(&mut portal.state, PortalState::Done { tag: None });
         let (rows, pos, rest) = match state {

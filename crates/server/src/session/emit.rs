@@ -12,7 +12,7 @@
 //!
 //! Locking: none. A crash leaves nothing.
 
-use super::prepared::{PortalState, Rest, ResultFormats};
+use super::prepared::{PortalState, Rest, ResultColumns, ResultFormats};
 use super::run::{Origin, Run, Task};
 use super::{Context, Phase, Session};
 use clearway_coordinator::{Outcome, Part, Suspended, Tag, TxnStatus};
@@ -141,6 +141,7 @@ impl Session {
             plan,
             env,
             origin: Origin::Portal { name, max_rows },
+            columns: ResultColumns::Fixed,
             implicit_block: self.exchange.implicit_open,
             replans: 0,
             began: true,

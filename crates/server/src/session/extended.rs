@@ -1,6 +1,6 @@
 //! The extended query protocol: Parse, Bind, Describe, Execute, Close.
 
-use super::prepared::{Portal, PortalState, Prepared, ResultFormats};
+use super::prepared::{Portal, PortalState, Prepared, ResultColumns, ResultFormats};
 use super::run::{Origin, Run, ends_failed_block, failed_block};
 use super::{Context, Session};
 use clearway_coordinator::TxnStatus;
@@ -244,6 +244,7 @@ impl Session {
             plan: portal.plan.clone(),
             env: portal.env.clone(),
             origin: Origin::Portal { name: key, max_rows },
+            columns: ResultColumns::Fixed,
             implicit_block,
             replans: 0,
             began: false,

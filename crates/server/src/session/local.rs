@@ -1,6 +1,6 @@
 //! Statements that concern only the session: SET, SHOW, PREPARE, EXECUTE, DEALLOCATE.
 
-use super::prepared::check_columns;
+use super::prepared::{ResultColumns, check_columns};
 use super::run::{Origin, Run};
 use super::{Context, Session};
 use crate::settings::SetScope;
@@ -114,6 +114,7 @@ impl Session {
         }
         run.env = Arc::new(self.make_env(run.env.text.clone(), params));
         run.statement = Some(statement);
+        run.columns = ResultColumns::Fixed;
         run.plan = plan;
         Ok(())
     }

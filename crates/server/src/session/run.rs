@@ -38,6 +38,9 @@ pub(super) struct Run {
     pub(super) plan: Arc<Plan>,
     pub(super) env: Arc<Env>,
     pub(super) origin: Origin,
+    /// Whether its columns may change when it is planned again. They may not if it runs a prepared
+    /// statement: sessions share those, and their clients know the columns.
+    pub(super) columns: ResultColumns,
     pub(super) implicit_block: bool,
     pub(super) replans: u8,
     /// It was not refused by a failed block.
@@ -224,11 +227,7 @@ impl Session {
             run.env = self.simple_env(Vec::new());
         }
         if let Some(statement) = &run.statement {
-            let columns = match run.origin {
-                Origin::Portal { .. } => ResultColumns::Fixed,
-                _ => ResultColumns::Free,
-            };
-            statement.replan(&catalog, &self.config.env, columns)?;
+            statement.replan(&catalog, &self.config.env, run.columns)?;
             run.plan = statement.plan();
         }
         Ok(())

@@ -166,6 +166,7 @@ impl Session {
             plan,
             env,
             origin: Origin::Simple,
+            columns: ResultColumns::Free,
             implicit_block: several,
             replans: 0,
             began: false,

@@ -226,6 +226,43 @@ fn prepared_statements_are_replanned_or_fail() {
     assert_eq!([c.tags(), c.tags()], ["31ZI", "2CZI"]);
 }
 
+/// Sessions share a statement, and the clients of all of them know its columns.
+#[test]
+fn replan_by_one_session_keeps_the_columns_for_all() {
+    let server = Fixture::with("replan-shared", |config| config.workers = 1);
+    let [mut a, mut b, mut c] = [(); 3].map(|()| server.connect());
+    let drop =
+        "drop table t; create table t (a int primary key, b int); insert into t values (1, 7)";
+    for (i, sql) in ["select * from t", "delete from t returning *"].iter().enumerate() {
+        b.query("drop table if exists t; create table t (a int primary key, b text)");
+        b.query("insert into t values (1, 'x')");
+        let s = format!("s{i}");
+        for session in [&mut a, &mut c] {
+            session.send_all(&[parse(&s, sql, &[]), sync()]);
+            assert_eq!(session.tags(), "1ZI");
+        }
+        if i == 0 {
+            a.query("begin");
+            a.send_all(&[bind("p", &s, &[], false), sync()]);
+            assert_eq!(a.tags(), "2ZT");
+            b.query(drop);
+            a.send(&query("fetch all from p"));
+        } else {
+            b.query(&format!("begin; {drop}"));
+            a.send(&query(&format!("execute {s}")));
+            let waits_for =
+                format!("select waits_for from clearway.sessions where pid = {}", a.pid);
+            b.repeat_until(&waits_for, &["lock"]);
+            b.query("commit");
+        }
+        assert_eq!(a.until_ready()[0].code(), "0A000", "{sql}");
+        a.query("rollback");
+        c.send_all(&[bind("", &s, &[], true), execute("", 0), sync()]);
+        assert_eq!(c.until_ready()[0].code(), "0A000", "{sql}");
+        assert_eq!(b.column("select b from t"), ["7"]);
+    }
+}
+
 /// As in PostgreSQL, a statement keeps the parameter types inferred at its Parse or PREPARE.
 #[test]
 fn replanned_statements_keep_their_parameter_types() {
