@@ -17,12 +17,15 @@ use clearway_ir::{Charge, Env, Plan, Program, Statement};
 use clearway_types::{RowBatch, SqlError, SqlState, TableId};
 use std::sync::Arc;
 
-/// Reads the rest of a portal.
+/// Reads the rest of portals, one after the other.
 pub(super) struct Drain {
+    /// The portal whose rest is being read; `None` is the unnamed one.
     portal: Option<Box<str>>,
     env: Arc<Env>,
     rows: RowBatch,
     charge: Charge,
+    /// The portals to read after it.
+    others: Vec<Option<Box<str>>>,
     /// The statement that runs afterwards.
     run: Run,
 }
@@ -87,90 +90,107 @@ fn is_affected(portal: &Portal, change: Change) -> bool {
 }
 
 impl Session {
-    /// Reads the rest of a portal that the statement would invalidate, then runs the statement.
-    /// Returns the statement if there is no such portal.
+    /// Reads the rest of all portals that the statement would invalidate, and returns the statement
+    /// when it may run. `None` if it has failed or waits for the engine, and runs afterwards.
     pub(super) fn drain(&mut self, cx: &mut Context<'_>, run: Run) -> Option<Run> {
-        if self.portals.named.is_empty() && self.portals.unnamed.is_none() {
-            return Some(run);
-        }
-        let change = change(&run.plan.statement);
-        let unnamed = self
-            .portals
-            .unnamed
-            .as_ref()
-            .filter(|portal| is_affected(portal, change))
-            .map(|_| None);
-        let mut named = self.portals.named.iter().filter(|(_, portal)| is_affected(portal, change));
-        let Some(name) = unnamed.or_else(|| named.next().map(|(name, _)| Some(name.clone())))
-        else {
-            return Some(run);
-        };
-        let Some(portal) = self.portals.get_mut(name.as_deref()) else { return Some(run) };
-        let env = portal.env.clone();
-        let state = std::mem::replace(&mut portal.state, PortalState::Done { tag: None });
-        let PortalState::Rows { rows, pos, rest: Rest::Suspended(suspended) } = state else {
-            return Some(run);
-        };
-        let mut left = RowBatch::new();
-        (pos..rows.len()).for_each(|i| left.push_encoded(rows.get(i).bytes()));
-        let Some(client) = &mut self.client else { return Some(run) };
-        let step = client.resume_suspended(suspended);
-        self.drained(
-            cx,
-            Drain { portal: name, env, rows: left, charge: Charge::default(), run },
-            step,
-        );
-        None
+        let portals = self.affected_portals(change(&run.plan.statement));
+        self.drain_portals(cx, portals, run)
     }
 
-    pub(super) fn drained(&mut self, cx: &mut Context<'_>, mut drain: Drain, mut step: Step) {
-        loop {
+    fn affected_portals(&self, change: Change) -> Vec<Option<Box<str>>> {
+        // There may be very many portals, and most statements change nothing.
+        if change == Change::Nothing {
+            return Vec::new();
+        }
+        let affected = |portal: &&Portal| is_affected(portal, change);
+        let unnamed = self.portals.unnamed.as_ref().filter(affected).map(|_| None);
+        let named = self.portals.named.iter().filter(|(_, portal)| affected(portal));
+        unnamed.into_iter().chain(named.map(|(name, _)| Some(name.clone()))).collect()
+    }
+
+    /// Reads the rest of these portals. A loop: recursion would need a stack that grows with their
+    /// number.
+    fn drain_portals(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut others: Vec<Option<Box<str>>>,
+        mut run: Run,
+    ) -> Option<Run> {
+        while let Some(name) = others.pop() {
+            let Some(portal) = self.portals.get_mut(name.as_deref()) else { continue };
+            let env = portal.env.clone();
+            let state = std::mem::replace(&mut portal.state, PortalState::Done { tag: None });
+            let PortalState::Rows { rows, pos, rest: Rest::Suspended(suspended) } = state else {
+                portal.state = state;
+                continue;
+            };
+            let mut left = RowBatch::new();
+            (pos..rows.len()).for_each(|i| left.push_encoded(rows.get(i).bytes()));
+            let step = self.client.as_mut()?.resume_suspended(suspended);
+            let charge = Charge::default();
+            let drain = Drain { portal: name, env, rows: left, charge, others, run };
+            (others, run) = self.read_rest(cx, drain, step)?;
+        }
+        Some(run)
+    }
+
+    /// Continues to read the rest of portals when the engine has answered.
+    pub(super) fn drained(&mut self, cx: &mut Context<'_>, drain: Drain, step: Step) {
+        if let Some((others, run)) = self.read_rest(cx, drain, step)
+            && let Some(run) = self.drain_portals(cx, others, run)
+        {
+            self.carry_out(cx, run);
+        }
+    }
+
+    /// Reads the rest of one portal. Returns the portals to read after it, and the statement.
+    /// `None` if the statement has failed or waits for the engine.
+    fn read_rest(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut drain: Drain,
+        mut step: Step,
+    ) -> Option<(Vec<Option<Box<str>>>, Run)> {
+        let error = loop {
             match step {
-                Step::Pending => return self.wait(cx, Task::Drain(Box::new(drain))),
+                Step::Pending => {
+                    self.wait(cx, Task::Drain(Box::new(drain)));
+                    return None;
+                }
                 Step::Rows(part) => {
                     self.hold(cx, part.wait);
                     drain.rows.append(&part.rows);
                     let charged = drain.charge.grow(&drain.env.memory, drain.rows.memory());
-                    let Some(client) = &mut self.client else { return };
+                    let client = self.client.as_mut()?;
                     if let Err(e) = charged {
                         drop(client.suspend());
-                        return self.not_drained(cx, drain.run, e);
+                        break e;
                     }
                     step = client.resume();
                 }
-                Step::Done(result) => {
-                    let Drain { portal, mut rows, run, .. } = drain;
-                    return match self.answered(cx, result) {
-                        Ok(outcome) => {
-                            rows.append(&outcome.rows);
-                            if let Some(portal) = self.portals.get_mut(portal.as_deref()) {
-                                portal.state = PortalState::Rows {
-                                    rows,
-                                    pos: 0,
-                                    rest: Rest::End(outcome.tag),
-                                };
-                            }
-                            self.carry_out(cx, run)
+                Step::Done(result) => match self.answered(cx, result) {
+                    Ok(outcome) => {
+                        drain.rows.append(&outcome.rows);
+                        if let Some(portal) = self.portals.get_mut(drain.portal.as_deref()) {
+                            let (rows, rest) = (drain.rows, Rest::End(outcome.tag));
+                            portal.state = PortalState::Rows { rows, pos: 0, rest };
                         }
-                        Err(e) => self.not_drained(cx, run, e),
-                    };
-                }
+                        return Some((drain.others, drain.run));
+                    }
+                    Err(e) => break e,
+                },
                 Step::Replan => {
-                    let e = SqlError::new(
+                    break SqlError::new(
                         SqlState::SERIALIZATION_FAILURE,
                         "a table of a suspended portal was changed",
                     );
-                    return self.not_drained(cx, drain.run, e);
                 }
             }
+        };
+        if matches!(drain.run.plan.statement, Statement::RollbackTo(_)) {
+            return Some((drain.others, drain.run));
         }
-    }
-
-    /// Continues after the rest of a portal could not be read.
-    fn not_drained(&mut self, cx: &mut Context<'_>, run: Run, error: SqlError) {
-        match run.plan.statement {
-            Statement::RollbackTo(_) => self.carry_out(cx, run),
-            _ => self.complete(cx, run, Err(error)),
-        }
+        self.complete(cx, drain.run, Err(error));
+        None
     }
 }
