@@ -35,15 +35,31 @@ pub(super) fn is_expected(tag: u8) -> bool {
     matches!(tag, b'd' | b'c' | b'f' | b'H' | b'S')
 }
 
+/// Returns true for a COPY FROM STDIN.
+fn copies_in(plan: &Plan) -> bool {
+    let Statement::Copy(copy) = &plan.statement else { return false };
+    matches!(copy.direction, CopyDirection::From { .. })
+}
+
 impl Run {
     /// Returns true for a COPY FROM STDIN.
     pub(super) fn copies_in(&self) -> bool {
-        let Statement::Copy(Copy { direction, .. }) = &self.plan.statement else { return false };
-        matches!(direction, CopyDirection::From { .. })
+        copies_in(&self.plan)
     }
 }
 
 impl Session {
+    /// Returns true if the portal runs a COPY FROM STDIN, itself or by EXECUTE.
+    pub(super) fn is_copy_in(&self, portal: &str) -> bool {
+        let portal = self.portals.get((!portal.is_empty()).then_some(portal));
+        portal.is_some_and(|portal| match &portal.plan.statement {
+            Statement::Execute { name, .. } => {
+                self.statement(name).is_ok_and(|statement| copies_in(&statement.plan()))
+            }
+            _ => copies_in(&portal.plan),
+        })
+    }
+
     /// Requests the data of a COPY that the engine has started.
     pub(super) fn start_copy_in(&mut self, cx: &mut Context<'_>, run: Run) {
         let plan = run.plan.clone();

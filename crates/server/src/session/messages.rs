@@ -124,8 +124,10 @@ impl Session {
             Frontend::Terminate => self.end_of_input(cx),
             Frontend::Execute { portal, max_rows } => {
                 // Alone in its group: a statement that commits itself. Otherwise the coming Sync
-                // commits the group.
-                let alone = !self.exchange.implicit_open && whole::is_sync(rest);
+                // commits the group. COPY ignores a Sync before the end of its data.
+                let alone = !self.exchange.implicit_open
+                    && whole::is_sync(rest)
+                    && !self.is_copy_in(portal);
                 self.look_ahead_in_pipeline(cx, portal, max_rows, rest);
                 self.execute(cx, portal, max_rows, !alone);
             }

@@ -164,6 +164,28 @@ fn row_description_names_table_and_column() {
     assert_eq!(origin(&mut c, "select a + 1 from t"), (0, 0));
 }
 
+/// COPY ignores a Sync before the end of its data, so its group goes on to the next one.
+#[test]
+fn copy_commits_with_the_sync_that_ends_its_group() {
+    let server = Fixture::new("copy-group");
+    let mut c = server.connect();
+    c.query("create table t (a int primary key)");
+    c.send_all(&[parse("copy", "copy t from stdin", &[]), sync()]);
+    assert_eq!(c.tags(), "1ZI");
+    let run = |sql: &str| [parse("", sql, &[]), bind("", "", &[], false), execute("", 0)].concat();
+    let data = [message(b'd', b"1\n"), message(b'c', b"")].concat();
+    for copy in ["copy t from stdin", "execute copy"] {
+        c.send_all(&[run(copy), sync(), data.clone(), run("insert into t values (1)"), sync()]);
+        let messages = c.until_ready();
+        assert_eq!(messages.iter().map(|m| m.tag).collect::<String>(), "12GC12EZ", "{copy}");
+        assert_eq!(messages[6].code(), "23505");
+        assert_eq!(c.column("select count(*) from t"), ["0"], "{copy}");
+        c.send_all(&[run(copy), sync(), data.clone(), sync()]);
+        assert_eq!(c.tags(), "12GCZI");
+        assert_eq!(c.column("delete from t returning a"), ["1"], "{copy}");
+    }
+}
+
 #[test]
 fn portals_end_with_their_transaction() {
     let server = Fixture::new("portal-end");
