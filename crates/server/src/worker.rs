@@ -179,7 +179,10 @@ impl Worker {
                     if event.is_writable() {
                         session.set_writable();
                     }
-                    if event.is_error() || event.is_write_closed() {
+                    // A Unix socket whose client has closed it may still have messages to read.
+                    // A client that is gone does not wait for a running statement.
+                    let is_gone = event.is_write_closed() && !session.expects_messages();
+                    if event.is_error() || is_gone {
                         self.close(slot as u32);
                     } else {
                         self.drive(slot as u32);

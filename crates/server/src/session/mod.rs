@@ -336,6 +336,10 @@ impl Session {
     pub fn set_writable(&mut self) {
         self.io.writable = true;
     }
+    /// Returns true if it waits for the client's next message, and for nothing else.
+    pub fn expects_messages(&self) -> bool {
+        matches!(self.phase, Phase::Startup | Phase::Idle | Phase::CopyIn)
+    }
     /// Returns the LSNs that the first and the last held reply wait for, if any.
     pub fn waits_for(&self) -> Option<(Lsn, Lsn)> {
         self.io.waits_for()

@@ -118,6 +118,25 @@ fn control_socket_is_not_limited() {
     assert_eq!(tag, *b"R");
 }
 
+/// On a Unix socket, the end of the stream arrives together with the messages before it.
+#[test]
+fn messages_before_the_end_of_a_unix_stream_are_handled() {
+    let server = Fixture::new("unix-end");
+    let mut c = server.connect();
+    let mut unix = UnixStream::connect(server.dir().join(".s.PGSQL.1")).unwrap();
+    unix.set_read_timeout(Some(LIMIT)).unwrap();
+    unix.write_all(&startup(&[("user", "me")])).unwrap();
+    let mut received = Vec::new();
+    while !received.ends_with(b"Z\0\0\0\x05I") {
+        let mut byte = [0];
+        unix.read_exact(&mut byte).unwrap();
+        received.extend(byte);
+    }
+    unix.write_all(&query(&format!("select pg_terminate_backend({})", c.pid))).unwrap();
+    drop(unix);
+    assert_eq!(c.next().code(), "57P01");
+}
+
 #[test]
 fn several_statements_are_one_transaction() {
     let server = Fixture::new("several");
