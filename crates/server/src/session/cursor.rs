@@ -350,12 +350,24 @@ impl Session {
         self.suspend(run, PortalState::New);
     }
 
-    /// Executes CLOSE.
-    pub(super) fn close_cursor(&mut self, name: Option<&str>) -> SqlResult<&'static str> {
+    /// Executes CLOSE. It cannot close the portal that runs it.
+    pub(super) fn close_cursor(
+        &mut self,
+        name: Option<&str>,
+        origin: &Origin,
+    ) -> SqlResult<&'static str> {
+        let active = match origin {
+            Origin::Portal { name, .. } => name.as_deref(),
+            Origin::Simple => None,
+        };
         let Some(name) = name else {
-            self.portals.named.clear();
+            self.portals.named.retain(|name, _| Some(&**name) == active);
             return Ok("CLOSE CURSOR ALL");
         };
+        if Some(name) == active {
+            let text = format!("cannot drop active portal \"{name}\"");
+            return Err(SqlError::new(SqlState(*b"24000"), text));
+        }
         self.portals.named.remove(name).map(|_| "CLOSE CURSOR").ok_or_else(|| no_cursor(name))
     }
 

@@ -4,7 +4,7 @@ use super::prepared::{Portal, PortalState, Prepared, ResultColumns, ResultFormat
 use super::run::{Origin, Run, ends_failed_block, failed_block};
 use super::{Context, Session};
 use clearway_coordinator::TxnStatus;
-use clearway_ir::{OutColumn, Plan, Signal, StatementText, Zone};
+use clearway_ir::{OutColumn, Plan, Signal, Statement, StatementText, Zone};
 use clearway_types::{Datum, SqlError, SqlResult, SqlState};
 use clearway_wire::backend;
 use clearway_wire::frontend::{Bind, Formats, Frontend, Oids};
@@ -141,6 +141,10 @@ impl Session {
                     plan.params.len()
                 ),
             ));
+        }
+        if self.status() == TxnStatus::Failed && matches!(plan.statement, Statement::Empty) {
+            // As in PostgreSQL, although Parse and Execute allow it.
+            return Err(failed_block());
         }
         self.refuse_in_failed_block(&plan)?;
         let plan = self.with_columns(plan);

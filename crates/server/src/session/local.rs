@@ -47,7 +47,7 @@ impl Session {
                 self.statements.named.insert(name.as_str().into(), statement);
                 done("PREPARE")
             }
-            Statement::Close(name) => done(self.close_cursor(name.as_deref())?),
+            Statement::Close(name) => done(self.close_cursor(name.as_deref(), &run.origin)?),
             Statement::Deallocate(None) => {
                 self.statements.named.clear();
                 done("DEALLOCATE ALL")
@@ -207,7 +207,6 @@ impl Session {
     pub(super) fn discard(&mut self, tag: &str) {
         if tag == "DISCARD ALL" {
             self.statements.named.clear();
-            self.statements.unnamed = None;
             self.portals.named.clear();
             self.config.settings.reset_all();
             self.report_settings();

@@ -144,6 +144,31 @@ fn suspended_portal_ends_with_its_commands_tag() {
 }
 
 #[test]
+fn close_does_not_close_its_own_portal() {
+    let server = Fixture::new("close-own");
+    let mut c = server.connect();
+    c.query("begin; declare c cursor for values (1)");
+    c.send_all(&[parse("", "close all", &[]), bind("p", "", &[], false), execute("p", 0), sync()]);
+    assert_eq!(c.tags(), "12CZT");
+    c.send_all(&[describe('P', "p"), describe('P', "c"), sync()]);
+    let messages = c.until_ready();
+    assert_eq!(messages.iter().map(|m| m.tag).collect::<String>(), "nEZ");
+    assert_eq!(messages[1].code(), "34000");
+    c.query("rollback");
+    c.send_all(&[parse("", "close p", &[]), bind("p", "", &[], false), execute("p", 0), sync()]);
+    assert_eq!(c.until_ready()[2].code(), "24000");
+}
+
+#[test]
+fn discard_all_keeps_the_unnamed_statement() {
+    let server = Fixture::new("discard");
+    let mut c = server.connect();
+    let run = [bind("", "", &[], false), execute("", 0), sync()].concat();
+    c.send_all(&[parse("", "discard all", &[]), run.clone(), run]);
+    assert_eq!([c.tags(), c.tags()], ["12CZI", "2CZI"]);
+}
+
+#[test]
 fn row_description_names_table_and_column() {
     let server = Fixture::new("origin");
     let mut c = server.connect();
@@ -216,6 +241,10 @@ fn failed_block_refuses_everything_but_its_end() {
     for _ in 0..2 {
         assert_eq!(c.until_ready()[0].code(), "25P02");
     }
+    // An empty statement can be parsed, but not bound.
+    c.send_all(&[parse("", "", &[]), bind("", "", &[], false), sync()]);
+    let messages = c.until_ready();
+    assert_eq!((messages[0].tag, messages[1].code().as_str()), ('1', "25P02"));
     c.send_all(&[
         parse("", "select 1", &[]),
         sync(),
