@@ -3,7 +3,8 @@
 //! A cursor is a portal with an SQL name. DECLARE starts its query, so that it sees the snapshot of
 //! that moment, and keeps the first part of the result. FETCH returns rows from that part and reads
 //! the next part when it is used up. So a cursor costs one part, the snapshot of its query, and no
-//! lock beyond those that its query takes.
+//! lock beyond those that its query takes. A FETCH whose Execute may return only some of its rows
+//! keeps all of them, within the memory limit of a statement (53200 beyond it).
 //!
 //! Invariants
 //! 1. While a FETCH runs, its cursor's portal is `Done`: the FETCH owns the rows and the suspended
@@ -23,9 +24,10 @@ use super::run::{Origin, Run};
 use super::{Context, Session};
 use clearway_coordinator::{Outcome, Tag, TxnStatus};
 use clearway_ir::statement::{Fetch, FetchRows};
-use clearway_ir::{Plan, Statement};
+use clearway_ir::{Charge, Plan, Statement};
 use clearway_types::{Lsn, RowBatch, SqlError, SqlResult, SqlState};
 use clearway_wire::row::Format;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -61,6 +63,9 @@ pub(super) struct Fetching {
     moves: bool,
     /// Rows skipped so far.
     skipped: usize,
+    /// The rows of a FETCH whose Execute may return only some of them.
+    kept: RowBatch,
+    charge: Charge,
 }
 
 /// The direction of a FETCH.
@@ -140,16 +145,40 @@ impl Run {
         !self.plan.columns.is_empty() && !self.moves()
     }
 
-    /// Returns the maximum number of rows to return now.
+    /// Returns the maximum number of rows to return now, or to take from the cursor.
     pub(super) fn row_limit(&self) -> usize {
-        let by_fetch = self.fetching().map_or(usize::MAX, |fetching| fetching.take);
+        self.fetching().map_or(self.execute_limit(), |fetching| fetching.take)
+    }
+
+    /// Returns the row limit of the Execute.
+    fn execute_limit(&self) -> usize {
         match self.origin {
             // COPY has neither columns nor a row limit.
             Origin::Portal { max_rows, .. } if max_rows > 0 && self.shows_rows() => {
-                by_fetch.min(max_rows as usize)
+                max_rows as usize
             }
-            _ => by_fetch,
+            _ => usize::MAX,
         }
+    }
+
+    /// Returns true for a FETCH whose Execute may return only some of its rows. It takes all of
+    /// them from the cursor before it returns the first: the cursor moves at once, as in
+    /// PostgreSQL, and the rest does not depend on it any more.
+    pub(super) fn keeps_rows(&self) -> bool {
+        let limit = self.execute_limit();
+        limit < usize::MAX && self.fetching().is_some_and(|fetching| fetching.take >= limit)
+    }
+
+    /// Takes rows that are not sent now: those of a MOVE, and those of a FETCH that keeps them.
+    /// Returns false if the rows are to be sent.
+    pub(super) fn takes(&mut self, rows: &RowBatch, range: Range<usize>) -> SqlResult<bool> {
+        let keeps = self.keeps_rows();
+        let Some(CursorUse::Fetch(fetching)) = &mut self.cursor else { return Ok(false) };
+        if keeps {
+            range.for_each(|i| fetching.kept.push_encoded(rows.get(i).bytes()));
+            fetching.charge.grow(&self.env.memory, fetching.kept.memory())?;
+        }
+        Ok(keeps || fetching.moves)
     }
 
     /// Returns true if the maximum number of rows for now has been returned.
@@ -231,8 +260,15 @@ impl Session {
             Ok(Motion::Stay) => self.fetch_current(cx, run, &fetch),
             Ok(Motion::Forward { skip, take }) => {
                 let Fetch { cursor, moves, .. } = fetch;
-                let fetching =
-                    Fetching { cursor: cursor.as_str().into(), skip, take, moves, skipped: 0 };
+                let fetching = Fetching {
+                    cursor: cursor.as_str().into(),
+                    skip,
+                    take,
+                    moves,
+                    skipped: 0,
+                    kept: RowBatch::new(),
+                    charge: Charge::default(),
+                };
                 self.fetch_forward(cx, run, fetching);
             }
         }
@@ -304,18 +340,19 @@ impl Session {
         self.hand_out(cx, run, rows, pos, rest);
     }
 
-    /// Ends a FETCH that has all rows it asked for, or all it may return now. `state` is the rest
-    /// of the cursor and `last` the last row passed. `at_end` means that the FETCH asked for more
-    /// rows than there are.
+    /// Ends a FETCH that has all rows it asked for, or all that there are. `state` is the rest of
+    /// the cursor and `last` the last row passed. `at_end` means that the FETCH asked for more rows
+    /// than there are.
     pub(super) fn fetched(
         &mut self,
         cx: &mut Context<'_>,
-        run: Run,
+        mut run: Run,
         state: PortalState,
         last: Option<Box<[u8]>>,
         at_end: bool,
     ) {
-        let Some(fetching) = run.fetching() else { return };
+        let keeps = run.keeps_rows();
+        let Some(CursorUse::Fetch(fetching)) = run.cursor.take() else { return };
         if let Some(portal) = self.portals.named.get_mut(&*fetching.cursor) {
             portal.state = state;
             if let Some(declared) = &mut portal.declared {
@@ -323,31 +360,15 @@ impl Session {
                 declared.current = last.filter(|_| !at_end);
             }
         }
-        if !at_end && run.sent < fetching.take {
-            return self.fetch_later(&run, fetching);
-        }
         self.warn_about_unknown_pids();
         let sent = run.sent as u64;
         let tag = if fetching.moves { Tag::Move(sent) } else { Tag::Fetch(sent) };
-        self.ended(cx, &run, tag);
-    }
-
-    /// Suspends a FETCH whose Execute has a smaller row limit; the next Execute continues it.
-    fn fetch_later(&mut self, run: &Run, fetching: &Fetching) {
-        let left = match fetching.take {
-            usize::MAX => FetchRows::AllForward,
-            take => FetchRows::By((take - run.sent) as i64),
-        };
-        let fetch = Fetch { cursor: fetching.cursor.to_string(), rows: left, moves: false };
-        let columns = run.plan.columns.clone();
-        let plan =
-            Plan { params: Vec::new(), columns, statement: Statement::Fetch(fetch), catalog: None };
-        if let Origin::Portal { name, .. } = &run.origin
-            && let Some(portal) = self.portals.get_mut(name.as_deref())
-        {
-            portal.plan = Arc::new(plan);
+        if keeps {
+            run.sent = 0;
+            return self.hand_out(cx, run, fetching.kept, 0, Rest::End(tag));
         }
-        self.suspend(run, PortalState::New);
+        run.cursor = Some(CursorUse::Fetch(fetching));
+        self.ended(cx, &run, tag);
     }
 
     /// Executes CLOSE. It cannot close the portal that runs it.

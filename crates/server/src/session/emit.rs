@@ -155,12 +155,17 @@ impl Session {
 
     /// Encodes rows until there are no more or the buffer is full.
     pub(super) fn emit(&mut self, cx: &mut Context<'_>, mut emit: Emit) {
+        let taken = emit.run.takes(&emit.rows, emit.pos..emit.end);
+        let mut pos = match taken {
+            Ok(true) => emit.end,
+            Ok(false) => emit.pos,
+            Err(e) => return self.abort_emit(cx, emit, e),
+        };
         let Emit { run, rows, formats, .. } = &emit;
         let (plan, zone) = (&*run.plan, run.env.zone());
         let out = &mut self.io.out;
         let mut scratch = Vec::new();
         let limit = out.len() + crate::io::HIGH_WATER;
-        let mut pos = if emit.run.moves() { emit.end } else { emit.pos };
         while pos < emit.end && out.len() < limit {
             let values = rows.get(pos);
             let written = match &plan.statement {
@@ -212,7 +217,8 @@ impl Session {
     fn emitted(&mut self, cx: &mut Context<'_>, emit: Emit) {
         let Emit { run, rows, pos, next, .. } = emit;
         let is_full = run.is_full();
-        if is_full || matches!(next, Next::End(_)) {
+        let ends = is_full || matches!(next, Next::End(_));
+        if ends && !run.keeps_rows() {
             self.statement_ended(cx);
         }
         let Some(client) = &mut self.client else { return };

@@ -119,6 +119,33 @@ fn portal_returns_its_rows_in_parts() {
     assert_eq!(c.tags(), "CZI");
 }
 
+/// As in PostgreSQL, FETCH moves its cursor at once, however few rows its Execute returns.
+#[test]
+fn fetch_moves_its_cursor_by_all_of_its_rows() {
+    let server = Fixture::with("fetch-limit", |config| config.query_memory = 1 << 20);
+    let mut c = server.connect();
+    c.query("begin; declare c cursor for select i from generate_series(1, 20) i");
+    c.send_all(&[parse("", "fetch 5 from c", &[]), bind("f", "", &[], false)]);
+    c.send_all(&[execute("f", 2), sync()]);
+    assert_eq!(c.tags(), "12DDsZT");
+    assert_eq!(c.column("fetch c"), ["6"]);
+    // The rest does not depend on the cursor any more.
+    c.query("close c");
+    c.send_all(&[execute("f", 3), execute("f", 0), sync()]);
+    let messages = c.until_ready();
+    assert_eq!(messages.iter().map(|m| m.tag).collect::<String>(), "DDDsCZ");
+    assert_eq!(messages[0].values(), [Some(b"3".to_vec())]);
+    assert_eq!(messages[4].text(), "FETCH 0");
+    // The rows come from the cursor in several parts, and are charged to the FETCH.
+    c.query("declare w cursor for select repeat('x', 10000) from generate_series(1, 1000)");
+    c.send_all(&[parse("", "fetch 70 from w", &[]), bind("", "", &[], false)]);
+    c.send_all(&[execute("", 69), execute("", 69), sync()]);
+    assert_eq!(c.tags(), format!("12{}sDCZT", "D".repeat(69)));
+    c.send_all(&[parse("", "fetch all from w", &[]), bind("", "", &[], false)]);
+    c.send_all(&[execute("", 2), sync()]);
+    assert_eq!(c.until_ready()[2].code(), "53200");
+}
+
 /// The tag names the command and counts the rows of the last part.
 #[test]
 fn suspended_portal_ends_with_its_commands_tag() {
