@@ -76,6 +76,9 @@ pub(crate) struct Binder<'a> {
     pub(crate) sql: &'a str,
     /// The type of each parameter, as far as it is known.
     pub(crate) params: Vec<SqlType>,
+    /// The types of the literals that the parameters stand for, in a plan that is cached. An
+    /// undecided one may take another type each time it is bound.
+    pub(crate) literals: Vec<SqlType>,
     pub(crate) scope: Scope,
     pub(crate) mode: Aggregates,
     pub(crate) aggregates: Vec<Aggregate>,
@@ -98,6 +101,7 @@ impl<'a> Binder<'a> {
         Self {
             sql,
             params: param_types.to_vec(),
+            literals: Vec::new(),
             scope: Scope::default(),
             mode: Aggregates::Refused("this clause"),
             aggregates: Vec::new(),
@@ -266,7 +270,8 @@ impl<'a> Binder<'a> {
         if self.params.len() < n {
             self.params.resize(n, SqlType::Unknown);
         }
-        Ok(Typed::new(Expr::Param(n - 1), self.params[n - 1]))
+        let ty = self.literals.get(n - 1).unwrap_or(&self.params[n - 1]);
+        Ok(Typed::new(Expr::Param(n - 1), *ty))
     }
 
     fn cast(

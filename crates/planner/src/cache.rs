@@ -9,7 +9,7 @@
 
 use crate::normalize::{Normalized, normalize_into};
 use crate::parse::parse;
-use crate::plan;
+use crate::statement::plan_with_literals;
 use clearway_ir::{Catalog, Plan, SessionEnv, Zone, cast};
 use clearway_types::{Datum, SqlResult, SqlType};
 use hashbrown::HashMap;
@@ -88,7 +88,7 @@ impl PlanCache {
 fn made(n: &Normalized, catalog: &Catalog, session: &SessionEnv) -> SqlResult<Option<Plan>> {
     let parsed = parse(n.text())?;
     let [stmt] = &parsed[..] else { return Ok(None) };
-    let made = plan(stmt, catalog, &n.types(), session)?;
+    let made = plan_with_literals(stmt, catalog, &n.types(), &session.path)?;
     Ok((made.params.len() == n.literals.len()).then_some(made))
 }
 

@@ -1,6 +1,6 @@
 //! Operators as written: binds both sides, and positions their errors.
 
-use crate::bind::{Binder, LikeForm, Typed, not};
+use crate::bind::{AGGREGATE, Binder, LikeForm, Typed, not};
 use crate::coerce::{common_type, is_number, is_time};
 use crate::position::{is_undecided, is_word};
 use crate::types;
@@ -97,58 +97,53 @@ impl Binder<'_> {
     ) -> SqlResult<Typed> {
         let mut needle = self.bind(e)?;
         let mut items = Vec::with_capacity(list.len());
-        for item in list {
-            items.push(self.bind(item)?);
+        for place in list {
+            let item = self.bind(place)?;
+            let fixed = !self.has_columns(&item.expr);
+            items.push((item, place, fixed));
         }
-        let is_in = |t: &Token| is_word(t, &["not", "in"]);
-        // Values without columns share one type with the needle, if all have a common type.
-        let fixed = |t: &Typed| t.expr.is_constant();
-        let many = items.iter().filter(|t| fixed(t)).count() > 1;
-        let mut types = items.iter().filter(|t| fixed(t)).map(|t| t.ty);
-        let common = types.try_fold(needle.ty, common_type);
-        if let Some(common) = common.filter(|ty| many && *ty != SqlType::Unknown).map(types::base) {
-            for (item, place) in items.iter_mut().zip(list).filter(|(t, _)| fixed(t)) {
-                let undecided = is_undecided(item);
-                let r = self.cast_to(item.clone(), common);
-                *item = if undecided { self.at_literal(place, r)? } else { r? };
-            }
-        }
-        // Without a common type, an undecided needle takes each value's type.
-        if common.is_none()
-            && matches!((needle.ty, &needle.expr), (SqlType::Unknown, Expr::Literal(_)))
-        {
-            let each = if negated { BinaryOp::Ne } else { BinaryOp::Eq };
-            let mut found = Vec::with_capacity(items.len());
-            for (item, place) in items.into_iter().zip(list) {
-                let operands = [(true, e), (is_undecided(&item), place)];
-                let needle = self.copy(&needle)?;
-                let r = self.binary(each, needle, item);
-                found.push(match self.of_operator(r, &operands, is_in)?.expr {
-                    Expr::Binary(_, l, r) => Expr::Binary(BinaryOp::Eq, l, r),
-                    other => other,
-                });
-            }
-            let found = any(found).unwrap_or(Expr::Literal(Datum::Bool(false)));
-            let found = Typed::new(found, SqlType::Bool);
-            return Ok(if negated { not(found) } else { found });
-        }
-        // One type for all: the needle takes the type of its widest item.
+        // Several values without columns share one type with the needle, if all have a common type.
+        let fixed = || items.iter().filter(|(.., fixed)| *fixed).map(|(item, ..)| item.ty);
+        let common = fixed().try_fold(needle.ty, common_type).filter(|_| fixed().count() > 1);
+        let (array, others): (Vec<_>, Vec<_>) =
+            items.into_iter().partition(|(.., fixed)| *fixed && common.is_some());
         let op = if negated { "<>" } else { "=" };
-        for (item, place) in items.iter().zip(list) {
-            let operands = [(is_undecided(&needle), e), (is_undecided(item), place)];
-            let r = self.comparable(op, needle, item.clone());
-            (needle, _) = self.of_operator(r, &operands, is_in)?;
+        let mut groups = Groups::default();
+        if let Some(common) = common {
+            let common = if common == SqlType::Unknown { SqlType::Text } else { common };
+            for (item, place, _) in array {
+                let undecided = is_undecided(&item);
+                let r = self.cast_to(item, types::base(common));
+                let item = if undecided { self.at_literal(place, r)? } else { r? };
+                groups.add(self, op, (&needle, e), (item, place))?;
+            }
+            // A parameter keeps the type that these values gave it. A literal does not.
+            if let (SqlType::Unknown, Expr::Param(_)) = (needle.ty, &needle.expr)
+                && self.literals.is_empty()
+                && let Some((decided, _)) = groups.groups.first()
+            {
+                needle = decided.clone();
+            }
         }
-        let mut exprs = Vec::with_capacity(items.len());
-        for (item, place) in items.into_iter().zip(list) {
-            let operands = [(false, e), (is_undecided(&item), place)];
-            // Only the needle's type matters to an item.
-            let of_type = Typed::new(Expr::Literal(Datum::Null), needle.ty);
-            let r = self.comparable(op, of_type, item);
-            exprs.push(self.of_operator(r, &operands, is_in)?.1.expr);
+        // Each other item is compared by itself, with its own conversion of the needle.
+        for (item, place, _) in others {
+            groups.add(self, op, (&needle, e), (item, place))?;
         }
-        let found = Typed::new(Expr::InList(Box::new(needle.expr), exprs), SqlType::Bool);
+        let found = Typed::new(groups.condition(), SqlType::Bool);
         Ok(if negated { not(found) } else { found })
+    }
+
+    /// Returns true if the value depends on a column of the scope. That of an aggregate does if its
+    /// argument does.
+    fn has_columns(&self, e: &Expr) -> bool {
+        e.any(&mut |e| match e {
+            Expr::Column(n) if *n >= AGGREGATE => {
+                let argument = self.aggregates[n - AGGREGATE].arg.as_ref();
+                argument.is_some_and(|arg| self.has_columns(arg))
+            }
+            Expr::Column(_) => true,
+            _ => false,
+        })
     }
 
     pub(crate) fn between(
@@ -202,6 +197,53 @@ impl Binder<'_> {
         let common =
             types::base(items.iter().try_fold(SqlType::Unknown, |ty, t| common_type(ty, t.ty))?);
         items.into_iter().position(|t| is_undecided(&t) && self.decide(t, common).is_err())
+    }
+}
+
+/// The items of an IN, grouped by the conversion of the needle that they are compared with.
+#[derive(Default)]
+struct Groups {
+    /// The group of each type of item. Lengths have no effect.
+    of_type: Vec<(SqlType, usize)>,
+    groups: Vec<(Typed, Vec<Expr>)>,
+}
+
+impl Groups {
+    fn add(
+        &mut self,
+        b: &mut Binder<'_>,
+        op: &str,
+        (needle, needle_at): (&Typed, &ast::Expr),
+        (item, at): (Typed, &ast::Expr),
+    ) -> SqlResult<()> {
+        let ty = types::base(item.ty);
+        let known = self.of_type.iter().find(|(of, _)| *of == ty).map(|(_, group)| *group);
+        let left = match known {
+            // Only the needle's type matters to an item.
+            Some(group) => Typed::new(Expr::Literal(Datum::Null), self.groups[group].0.ty),
+            None if self.groups.is_empty() => needle.clone(),
+            None => b.copy(needle)?,
+        };
+        let operands = [(is_undecided(&left), needle_at), (is_undecided(&item), at)];
+        let r = b.comparable(op, left, item);
+        let (left, item) = b.of_operator(r, &operands, |t| is_word(t, &["not", "in"]))?;
+        let same = known.or_else(|| self.groups.iter().position(|(needle, _)| *needle == left));
+        let group = same.unwrap_or(self.groups.len());
+        if same.is_none() {
+            self.groups.push((left, Vec::new()));
+        }
+        if known.is_none() {
+            self.of_type.push((ty, group));
+        }
+        self.groups[group].1.push(item.expr);
+        Ok(())
+    }
+
+    /// Returns the condition that an item equals the needle.
+    fn condition(self) -> Expr {
+        let groups = self.groups.into_iter();
+        let each = groups.map(|(needle, items)| Expr::InList(Box::new(needle.expr), items));
+        any(each.collect()).unwrap_or(Expr::Literal(Datum::Bool(false)))
     }
 }
 

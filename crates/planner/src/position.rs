@@ -63,8 +63,8 @@ impl Binder<'_> {
         }
     }
 
-    /// Puts an operator's error at the first undecided operand if that one's value is invalid,
-    /// otherwise at the operator.
+    /// Puts an operator's error at the first undecided operand if that one's value is invalid, or
+    /// if it is a parameter of another type; otherwise at the operator.
     pub(crate) fn of_operator<T>(
         &self,
         r: SqlResult<T>,
@@ -75,7 +75,7 @@ impl Binder<'_> {
             if err.position().is_some() {
                 return err;
             }
-            if of_value(&err) {
+            if of_value(&err) || err.state() == SqlState(*b"42P08") {
                 let undecided = operands.iter().find(|(undecided, _)| *undecided);
                 return undecided.map_or(err.clone(), |(_, e)| self.placed(err, e));
             }

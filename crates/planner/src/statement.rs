@@ -20,7 +20,20 @@ pub(crate) fn plan(
     param_types: &[SqlType],
     path: &SearchPath,
 ) -> SqlResult<Plan> {
-    plan_kind(&stmt.sql, &stmt.kind, catalog, param_types, path)
+    plan_kind(Binder::new(&stmt.sql, param_types, path.clone()), &stmt.kind, catalog)
+}
+
+/// Plans a statement in which parameters stand for literals of these types. An error where the
+/// literals themselves may be necessary: one that is used as two types, for example.
+pub(crate) fn plan_with_literals(
+    stmt: &ParsedStatement,
+    catalog: &Catalog,
+    literals: &[SqlType],
+    path: &SearchPath,
+) -> SqlResult<Plan> {
+    let mut b = Binder::new(&stmt.sql, literals, path.clone());
+    b.literals = literals.to_vec();
+    plan_kind(b, &stmt.kind, catalog)
 }
 
 /// Plans the statement inside a PREPARE or DECLARE.
@@ -35,18 +48,11 @@ pub(crate) fn plan_inner(
         Kind::Declare { query, .. } => query,
         outer => outer,
     };
-    plan_kind(&stmt.sql, inner, catalog, param_types, path)
+    plan_kind(Binder::new(&stmt.sql, param_types, path.clone()), inner, catalog)
 }
 
-fn plan_kind(
-    sql: &str,
-    kind: &Kind,
-    catalog: &Catalog,
-    param_types: &[SqlType],
-    path: &SearchPath,
-) -> SqlResult<Plan> {
-    let mut b = Binder::new(sql, param_types, path.clone());
-    let (statement, columns) = bind(&mut b, sql, kind, catalog)?;
+fn plan_kind(mut b: Binder<'_>, kind: &Kind, catalog: &Catalog) -> SqlResult<Plan> {
+    let (statement, columns) = bind(&mut b, kind, catalog)?;
     let bound = !matches!(kind, Kind::Plain(_) | Kind::Execute { .. });
     Ok(Plan {
         params: b.final_params()?,
@@ -58,7 +64,6 @@ fn plan_kind(
 
 fn bind(
     b: &mut Binder<'_>,
-    sql: &str,
     kind: &Kind,
     catalog: &Catalog,
 ) -> SqlResult<(Statement, Vec<OutColumn>)> {
@@ -146,7 +151,7 @@ fn bind(
         }
         Kind::Copy(c) => (Statement::Copy(copy::plan(b, catalog, c)?), none()),
         Kind::Explain(inner) => {
-            let (statement, _) = bind(b, sql, inner, catalog)?;
+            let (statement, _) = bind(b, inner, catalog)?;
             let plan = explain::lines(&statement)?;
             (Statement::Explain(plan), text_column("QUERY PLAN"))
         }
@@ -160,11 +165,12 @@ fn bind(
                     "PREPARE of a statement other than SELECT, INSERT, UPDATE, DELETE or VALUES",
                 ));
             }
-            let plan = Arc::new(plan_kind(sql, statement, catalog, &declared, &b.path)?);
+            let inner = Binder::new(b.sql, &declared, b.path.clone());
+            let plan = Arc::new(plan_kind(inner, statement, catalog)?);
             (Statement::Prepare { name: name.clone(), plan }, none())
         }
         Kind::Declare { name, options, query } => {
-            let (statement, columns) = bind(b, sql, query, catalog)?;
+            let (statement, columns) = bind(b, query, catalog)?;
             let plan = Plan {
                 params: b.final_params()?,
                 columns,

@@ -65,6 +65,7 @@ scripts! {
     snapshots
     system
     transactions
+    types
     unique
     values
 }

@@ -125,6 +125,24 @@ fn plans_are_reused_until_the_catalog_changes() {
     crate::common::plan("select aid + 1 from accounts group by aid + 1").unwrap();
 }
 
+/// A literal may take two types, a parameter cannot.
+#[test]
+fn literals_of_two_types_are_planned_as_they_are() {
+    let (mut cache, c, s) = (PlanCache::new(), catalog(), SessionEnv::default());
+    for condition in [
+        "'2020-01-01 01:00' between mtime::date and mtime",
+        "'2020-01-01 01:00' in (mtime::date, mtime)",
+        "'x ' in ('a', 'b', filler)",
+        "'1' in (2, 3, delta::int8)",
+    ] {
+        let sql = format!("select 1 from history where {condition}");
+        assert!(cache.get_or_plan(&sql, &c, &s).is_none(), "{sql}");
+        crate::common::plan(&sql).unwrap();
+    }
+    let sql = "select 1 from history where '1' between delta and tid and '2' in (delta, tid)";
+    assert!(cache.get_or_plan(sql, &c, &s).is_some());
+}
+
 #[test]
 fn cached_plan_gives_the_same_result() {
     let (mut cache, c, s) = (PlanCache::new(), catalog(), SessionEnv::default());

@@ -70,7 +70,8 @@ fn long_lists_do_not_nest() {
     assert_eq!(state(&format!("greatest({})", list(30_000))), Ok("1".to_owned()));
     assert_eq!(state(&format!("'0' in (1, true, {})", list(100_000))), Ok("f".to_owned()));
     let long = format!("{}0", " ".repeat(1000));
-    assert_eq!(state(&format!("'{long}' in (1, true, {})", list(30_000))), Err("54001".to_owned()));
+    // It is read once for each type.
+    assert_eq!(state(&format!("'{long}' in (1, true, {})", list(30_000))), Ok("f".to_owned()));
     // One long literal is copied, but not multiplied.
     let long = "y".repeat(3 << 20);
     assert_eq!(state(&format!("'{long}' between 'a' and 'z'")), Ok("t".to_owned()));

@@ -5,5 +5,6 @@ mod cache;
 mod checks;
 mod common;
 mod expressions;
+mod params;
 mod plans;
 mod statements;

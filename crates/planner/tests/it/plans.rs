@@ -117,6 +117,43 @@ fn in_lists_and_ranges_use_the_key() {
 }
 
 #[test]
+fn items_of_in_are_compared_by_their_own_types() {
+    let filter = |sql: &str| {
+        explain(&format!("select 1 from pairs where {sql}"))
+            .into_iter()
+            .find_map(|line| line.trim().strip_prefix("Filter: ").map(str::to_owned))
+            .unwrap_or_default()
+    };
+    for (condition, expected) in [
+        ("k in (b, 7)", "(k IN (b, 7))"),
+        ("a in (b + 1.5, k)", "(((a)::numeric IN (((b)::numeric + 1.5))) OR (a IN (k)))"),
+        (
+            "a not in (k::float8, b)",
+            "(NOT (((a)::double precision IN ((k)::double precision)) OR (a IN (b))))",
+        ),
+        // Two values without columns have one type.
+        ("a in (k, 1.5, 2)", "(((a)::numeric IN (1.5, 2)) OR (a IN (k)))"),
+        ("v in ('a ', v::char(5))", "(v IN ('a ', (v)::character(5)))"),
+        ("v::name in ('a ', v)", "((v)::name IN ('a ', v))"),
+        // A literal takes the type of each group.
+        ("'5' in (k, v)", "((5 IN (k)) OR ('5' IN (v)))"),
+        ("'5' in (a + 0.5, 5, 6, k)", "((5 IN (5, 6, k)) OR (5 IN (((a)::numeric + 0.5))))"),
+    ] {
+        assert_eq!(filter(condition), expected, "{condition}");
+    }
+    let params = |condition: &str| {
+        let plan = plan(&format!("select 1 from pairs where {condition}"));
+        plan.map(|p| p.params[0].to_string()).map_err(|e| e.state().to_string())
+    };
+    // A parameter has one type. Values without columns decide it first.
+    assert_eq!(params("$1 in (b, k)"), Ok("integer".to_owned()));
+    assert_eq!(params("$1 in (a, 1, 2)"), Ok("integer".to_owned()));
+    assert_eq!(params("$1 in (1, 2, a)"), Ok("integer".to_owned()));
+    assert_eq!(params("$1 in (a, b)"), Err("42P08".to_owned()));
+    assert_eq!(params("$1 in (a, 1)"), Err("42P08".to_owned()));
+}
+
+#[test]
 fn sort_remains_with_several_partitions() {
     check(
         "select aid from accounts order by aid desc limit 3 offset 1",
@@ -195,31 +232,6 @@ fn aggregates_are_partial_in_partitions_and_then_merged() {
         "42803",
         "aggregate function calls cannot be nested",
     );
-}
-
-#[test]
-fn parameter_types_are_inferred_from_use() {
-    let params = |sql: &str| {
-        let p = plan(sql).unwrap_or_else(|e| panic!("{sql}: {e}"));
-        p.params.iter().map(|t| t.to_string()).collect::<Vec<_>>().join(", ")
-    };
-    assert_eq!(
-        params("UPDATE accounts SET abalance = abalance + $1 WHERE aid = $2"),
-        "integer, integer"
-    );
-    assert_eq!(params("select $1"), "text");
-    assert_eq!(params("select aid from accounts limit $1 offset $2"), "bigint, bigint");
-    assert_eq!(
-        params("insert into accounts values ($1, $2, $3, $4)"),
-        "integer, integer, integer, character(4294967295)"
-    );
-    assert_eq!(params("select $1::int8 + 1"), "bigint");
-    assert_eq!(
-        params("insert into history (mtime, tid) values ($1, $2)"),
-        "timestamp without time zone, integer"
-    );
-    assert_eq!(params("select 1 from accounts where aid in ($1, $2)"), "integer, integer");
-    assert_eq!(params("select 1 from accounts where filler like $1"), "text");
 }
 
 #[test]
