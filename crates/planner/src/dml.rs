@@ -7,7 +7,7 @@ use crate::ops::shown;
 use crate::position::is_undecided;
 use crate::query::{self, Output, Planned};
 use crate::scope::{self, Scope, column, fold, parts};
-use crate::select::{condition, items, target};
+use crate::select::{condition, decide_items, items, target};
 use crate::tree::walk;
 use clearway_ir::expr::Func;
 use clearway_ir::statement::{Finish, Insert, OutColumn, Query, Source};
@@ -243,6 +243,7 @@ fn value_rows(
     b.mode = Aggregates::Refused("VALUES");
     let width = v.rows.first().map_or(0, |r| r.content.len());
     let mut rows = Vec::with_capacity(v.rows.len());
+    let mut bound = Vec::with_capacity(width);
     for row in &v.rows {
         if row.content.len() != width {
             return Err(SqlError::new(
@@ -254,11 +255,14 @@ fn value_rows(
             return Err(wrong_count(width > columns.len()));
         }
         let mut out = defaults(b, table, Evaluated::Once)?;
-        for (e, &c) in row.content.iter().zip(columns) {
-            if is_default(e) {
-                continue;
+        // As in PostgreSQL, all values are bound before the first one gets its column's type.
+        for e in &row.content {
+            bound.push(if is_default(e) { None } else { Some(b.bind(e)?) });
+        }
+        for ((e, t), &c) in row.content.iter().zip(bound.drain(..)).zip(columns) {
+            if let Some(t) = t {
+                out[c] = assigned(b, e, t, &table.columns[c])?;
             }
-            out[c] = assigned(b, e, &table.columns[c])?;
         }
         rows.push(out);
     }
@@ -271,9 +275,8 @@ fn is_default(e: &ast::Expr) -> bool {
     name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default")
 }
 
-/// Binds an expression assigned to a column.
-fn assigned(b: &mut Binder<'_>, e: &ast::Expr, to: &Column) -> SqlResult<Expr> {
-    let t = b.bind(e)?;
+/// Converts a bound expression that is assigned to a column.
+fn assigned(b: &mut Binder<'_>, e: &ast::Expr, t: Typed, to: &Column) -> SqlResult<Expr> {
     let undecided = is_undecided(&t);
     let r = b.assign(t, to.ty, &to.name);
     if undecided { b.at_literal(e, r) } else { b.at(e, r) }
@@ -335,7 +338,8 @@ fn returning(
 ) -> SqlResult<(Vec<Expr>, Vec<OutColumn>)> {
     let Some(list) = list else { return Ok((Vec::new(), Vec::new())) };
     b.mode = Aggregates::Refused("RETURNING");
-    let outputs = items(b, list, &[])?;
+    let mut outputs = items(b, list)?;
+    decide_items(b, list, &[], &mut outputs)?;
     let exprs = outputs.iter().map(|o| o.expr.clone()).collect();
     Ok((exprs, outputs.into_iter().map(Output::column).collect()))
 }
@@ -384,6 +388,39 @@ fn where_clause(b: &mut Binder<'_>, e: Option<&ast::Expr>) -> SqlResult<Option<E
     e.map(|e| condition(b, e, "WHERE")).transpose()
 }
 
+/// Binds SET. All values are bound before the first one gets its column's type.
+fn assignments(
+    b: &mut Binder<'_>,
+    table: &TableDef,
+    list: &[ast::Assignment],
+) -> SqlResult<Vec<(usize, Expr)>> {
+    use ast::Spanned;
+    b.mode = Aggregates::Refused("UPDATE");
+    let mut bound = Vec::with_capacity(list.len());
+    for a in list {
+        let ast::AssignmentTarget::ColumnName(name) = &a.target else {
+            return Err(SqlError::unsupported("UPDATE SET (columns)"));
+        };
+        let value = if is_default(&a.value) { None } else { Some(b.bind(&a.value)?) };
+        bound.push((name, &a.value, value));
+    }
+    let mut set: Vec<(usize, Expr)> = Vec::with_capacity(list.len());
+    for (name, e, value) in bound {
+        let c = assigned_column(table, name).map_err(|e| place(e, b.sql, name.span().start))?;
+        if set.iter().any(|(have, _)| *have == c) {
+            let text = format!("multiple assignments to same column \"{}\"", table.columns[c].name);
+            return Err(SqlError::new(SqlState::SYNTAX, text));
+        }
+        let def = &table.columns[c];
+        let value = match value {
+            Some(t) => assigned(b, e, t, def)?,
+            None => default(b, def, Evaluated::Once)?,
+        };
+        set.push((c, value));
+    }
+    Ok(set)
+}
+
 /// Binds UPDATE.
 pub(crate) fn update(b: &mut Binder<'_>, catalog: &Catalog, u: &ast::Update) -> SqlResult<Bound> {
     foreign(&[(u.output.is_some(), "OUTPUT")])?;
@@ -394,34 +431,11 @@ pub(crate) fn update(b: &mut Binder<'_>, catalog: &Catalog, u: &ast::Update) -> 
         return Err(SqlError::unsupported("UPDATE with ORDER BY or LIMIT"));
     }
     let table = target_table(b, catalog, &u.table)?;
-    b.mode = Aggregates::Refused("UPDATE");
-    let mut set: Vec<(usize, Expr)> = Vec::new();
-    for a in &u.assignments {
-        let ast::AssignmentTarget::ColumnName(name) = &a.target else {
-            return Err(SqlError::unsupported("UPDATE SET (columns)"));
-        };
-        let c = assigned_column(&table, name).map_err(|e| {
-            use ast::Spanned;
-            place(e, b.sql, name.span().start)
-        })?;
-        if set.iter().any(|(have, _)| *have == c) {
-            let text = format!("multiple assignments to same column \"{}\"", table.columns[c].name);
-            return Err(SqlError::new(SqlState::SYNTAX, text));
-        }
-        let def = &table.columns[c];
-        let value = match &a.value {
-            ast::Expr::Identifier(i)
-                if i.quote_style.is_none() && i.value.eq_ignore_ascii_case("default") =>
-            {
-                default(b, def, Evaluated::Once)?
-            }
-            e => assigned(b, e, def)?,
-        };
-        set.push((c, value));
-    }
+    // Each clause may decide a parameter's type for the later ones: the order is PostgreSQL's.
     let filter = where_clause(b, u.selection.as_ref())?;
     let (mut access, route) = target(&table, filter);
     let (returning, out) = returning(b, u.returning.as_deref())?;
+    let set = assignments(b, &table, &u.assignments)?;
     let sets = |columns: &[usize]| set.iter().any(|(c, _)| columns.contains(c));
     let placed = matches!(&table.distribution, Distribution::Hash(columns) if sets(columns));
     let moves = placed || table.global_indexes().any(|g| sets(g.columns));

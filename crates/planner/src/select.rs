@@ -1,7 +1,7 @@
 //! SELECT: binds its clauses and builds the steps of its result.
 
 use crate::access::{choose, split};
-use crate::bind::{AGGREGATE, Aggregates, Binder, Exports};
+use crate::bind::{AGGREGATE, Aggregates, Binder, Exports, Typed};
 use crate::error::foreign;
 use crate::from::{From, from, locked};
 use crate::locking::{self, Lock};
@@ -61,16 +61,17 @@ pub(crate) fn plan(
     for lock in &tail.locks {
         locked(b, lock, &from)?;
     }
-    b.mode = Aggregates::Refused("WHERE");
-    let filter = s.selection.as_ref().map(|e| condition(b, e, "WHERE")).transpose()?;
-    b.mode = Aggregates::Allowed;
     if matches!(from, From::Nothing) {
         b.exports = Exports::Allowed;
     }
-    let items = items(b, &s.projection, targets)?;
+    // Each clause may decide a parameter's type for the later ones: the order is PostgreSQL's.
+    b.mode = Aggregates::Allowed;
+    let mut items = items(b, &s.projection)?;
     let exports = std::mem::replace(&mut b.exports, Exports::Refused) == Exports::Called;
     let from = if exports { From::Export } else { from };
-    let keys = group_keys(b, &s.group_by, &items)?;
+    b.mode = Aggregates::Refused("WHERE");
+    let filter = s.selection.as_ref().map(|e| condition(b, e, "WHERE")).transpose()?;
+    b.mode = Aggregates::Allowed;
     let having = s.having.as_ref().map(|e| condition(b, e, "HAVING")).transpose()?;
     let distinct = match &s.distinct {
         Some(ast::Distinct::Distinct) => true,
@@ -78,6 +79,9 @@ pub(crate) fn plan(
         _ => false,
     };
     let order = query::order(b, tail.order, &items, distinct)?;
+    let keys = group_keys(b, &s.group_by, &items)?;
+    let limits = query::limits(b, &tail)?;
+    decide_items(b, &s.projection, targets, &mut items)?;
     let grouped = !keys.is_empty() || !b.aggregates.is_empty() || having.is_some();
     if let Some(lock) = tail.locks.first() {
         let one_row = [
@@ -95,7 +99,6 @@ pub(crate) fn plan(
         From::Nothing | From::Export => (None, filter),
         _ => once(filter),
     };
-    let limits = query::limits(b, &tail)?;
     let lock = locking::combined(&tail.locks);
     let mut shape = Shape { from, once, filter, items, order, having, distinct, limits, lock };
     if grouped && exports {
@@ -152,12 +155,8 @@ fn refuse(s: &ast::Select) -> SqlResult<()> {
     Ok(())
 }
 
-/// Binds the select list, with stars expanded.
-pub(crate) fn items(
-    b: &mut Binder<'_>,
-    list: &[ast::SelectItem],
-    targets: &[SqlType],
-) -> SqlResult<Vec<Output>> {
+/// Binds the select list, with stars expanded. Undecided items keep type Unknown.
+pub(crate) fn items(b: &mut Binder<'_>, list: &[ast::SelectItem]) -> SqlResult<Vec<Output>> {
     // Rows without columns need a description that our protocol code does not send.
     if list.is_empty() {
         return Err(SqlError::unsupported("an empty select list"));
@@ -189,10 +188,10 @@ pub(crate) fn items(
             }
             ast::SelectItem::UnnamedExpr(e) => {
                 let name = query::column_name(e);
-                out.push(item_of(b, e, name, targets.get(out.len()))?);
+                out.push(item_of(b, e, name)?);
             }
             ast::SelectItem::ExprWithAlias { expr, alias } => {
-                out.push(item_of(b, expr, scope::alias(alias)?, targets.get(out.len()))?);
+                out.push(item_of(b, expr, scope::alias(alias)?)?);
             }
             _ => return Err(SqlError::unsupported("this item of the select list")),
         }
@@ -213,17 +212,36 @@ fn qualified(b: &Binder<'_>, name: &ast::ObjectName) -> SqlResult<()> {
     if name.name == b.scope.relation { Ok(()) } else { Err(b.scope.no_relation(&name.name)) }
 }
 
-fn item_of(
-    b: &mut Binder<'_>,
-    e: &ast::Expr,
-    name: String,
-    target: Option<&SqlType>,
-) -> SqlResult<Output> {
+fn item_of(b: &mut Binder<'_>, e: &ast::Expr, name: String) -> SqlResult<Output> {
     let t = b.bind(e)?;
-    let t = b.decide(t, target.copied().unwrap_or(SqlType::Text));
-    let t = b.at_literal(e, t)?;
     let origin = if let Expr::Column(n) = t.expr { b.scope.origin(n) } else { None };
     Ok(Output { expr: t.expr, name, ty: t.ty, origin })
+}
+
+/// Gives the undecided items their types: those of the targets, otherwise text.
+pub(crate) fn decide_items(
+    b: &mut Binder<'_>,
+    list: &[ast::SelectItem],
+    targets: &[SqlType],
+    items: &mut [Output],
+) -> SqlResult<()> {
+    let mut n = 0;
+    for item in list {
+        let (ast::SelectItem::UnnamedExpr(e) | ast::SelectItem::ExprWithAlias { expr: e, .. }) =
+            item
+        else {
+            n += b.scope.columns.len();
+            continue;
+        };
+        if items[n].ty == SqlType::Unknown {
+            let undecided = Typed::new(items[n].expr.clone(), SqlType::Unknown);
+            let r = b.decide(undecided, targets.get(n).copied().unwrap_or(SqlType::Text));
+            let t = b.at_literal(e, r)?;
+            (items[n].expr, items[n].ty) = (t.expr, t.ty);
+        }
+        n += 1;
+    }
+    Ok(())
 }
 
 fn star(b: &mut Binder<'_>, at: Location, out: &mut Vec<Output>) {

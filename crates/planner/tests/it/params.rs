@@ -1,6 +1,12 @@
 //! The types of parameters: what decides them, and in which order.
 
-use crate::common::plan;
+use crate::common::{error, plan};
+
+#[track_caller]
+fn fails(sql: &str, state: &str, message: &str) {
+    let e = error(sql);
+    assert_eq!((e.state().as_str(), e.message()), (state, message), "{sql}");
+}
 
 #[test]
 fn parameter_types_are_inferred_from_use() {
@@ -25,4 +31,48 @@ fn parameter_types_are_inferred_from_use() {
     );
     assert_eq!(params("select 1 from accounts where aid in ($1, $2)"), "integer, integer");
     assert_eq!(params("select 1 from accounts where filler like $1"), "text");
+}
+
+/// A parameter that is used several times has the type of its first use in PostgreSQL's order of
+/// the clauses.
+#[test]
+fn clauses_decide_parameter_types_in_order() {
+    let params = |sql: &str| {
+        let plan = plan(sql).map_err(|e| format!("{} {}", e.state(), e.message()))?;
+        Ok(plan.params.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+    };
+    for (sql, expected) in [
+        ("select $1::numeric from users where id < $1", "numeric"),
+        ("select 1 from users where id = $1 group by n, id, $1::int8", "integer"),
+        ("select 1 from users group by n having n = $1 order by $1::int8", "integer"),
+        ("select 1 from users group by n, $1::int8 order by $1::int2", "smallint"),
+        ("select 1 from users order by $1::int2 limit $1", "smallint"),
+        ("select $1, email from users where email = $1", "text"),
+        ("update users set email = $1 where id = $1", "integer"),
+        ("update users set n = $1::int8 where id = $1 returning $1::int2", "integer"),
+        ("update users set n = $1 where id = 1 returning $1::int8", "bigint"),
+        ("delete from users where id = $1 returning $1::int8", "integer"),
+        ("insert into users (id) select $1 from users where id = $1", "integer"),
+        ("insert into users (id, n) values ($1, $1), ($1 + 1, 2)", "integer"),
+    ] {
+        assert_eq!(params(sql), Ok(expected.to_owned()), "{sql}");
+    }
+    let two = Err("42P08 inconsistent types deduced for parameter $1".to_owned());
+    for sql in [
+        "select $1 from users where id = $1",
+        "select distinct $1, $1 + 1 from users",
+        "select $1 limit $1",
+        "update users set id = $1, email = $1",
+        "insert into users (id, email) values ($1, $1)",
+    ] {
+        assert_eq!(params(sql), two, "{sql}");
+    }
+    fails(
+        "update users set no = nor where neither = 1",
+        "42703",
+        "column \"neither\" does not exist",
+    );
+    fails("update users set no = nor", "42703", "column \"nor\" does not exist");
+    fails("update users set n = 'x', id = nor", "42703", "column \"nor\" does not exist");
+    fails("insert into users values ('x', nor)", "42703", "column \"nor\" does not exist");
 }
