@@ -417,7 +417,7 @@ impl<'a> Binder<'a> {
             );
         }
         // The blanks of a char(n) count, but not those of a pattern: the pattern is a text.
-        let text = padded(self.decide(text, SqlType::Text)?);
+        let text = padded(self.decide(text, SqlType::Text)?)?;
         let pattern = self.decide(pattern, SqlType::Text)?;
         let (expr, pattern) = (Box::new(text.expr), Box::new(pattern.expr));
         let found = Typed::new(Expr::Like { expr, pattern, insensitive }, SqlType::Bool);
@@ -500,12 +500,13 @@ pub(crate) fn not(t: Typed) -> Typed {
 }
 
 /// Converts a char(n) value to a text that keeps its blanks.
-pub(crate) fn padded(t: Typed) -> Typed {
+pub(crate) fn padded(t: Typed) -> SqlResult<Typed> {
     match t.ty {
-        SqlType::Char(n) if n <= types::MAX_LENGTH => {
+        types::BPCHAR => Err(types::no_bpchar()),
+        SqlType::Char(n) => {
             let n = Expr::Literal(Datum::Int4(n as i32));
-            Typed::new(Expr::Func(Func::Pad, vec![t.expr, n]), SqlType::Text)
+            Ok(Typed::new(Expr::Func(Func::Pad, vec![t.expr, n]), SqlType::Text))
         }
-        _ => t,
+        _ => Ok(t),
     }
 }

@@ -398,7 +398,7 @@ fn null_if(b: &mut Binder<'_>, args: Vec<Typed>) -> SqlResult<Typed> {
 
 fn concat(b: &mut Binder<'_>, args: Vec<Typed>) -> SqlResult<Typed> {
     // The blanks of a char(n) count.
-    let part = |t: Typed| b.decide(t, SqlType::Text).map(|t| crate::bind::padded(t).expr);
+    let part = |t: Typed| crate::bind::padded(b.decide(t, SqlType::Text)?).map(|t| t.expr);
     let parts = args.into_iter().map(part).collect::<SqlResult<_>>()?;
     Ok(Typed::new(Expr::Func(Func::Concat, parts), SqlType::Text))
 }

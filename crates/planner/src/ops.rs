@@ -44,11 +44,11 @@ impl Binder<'_> {
             _ if l.is_integer() && r.is_integer() || l == r => return Ok((left, right)),
             // A varchar becomes a char(n): its blanks do not count. A text's do.
             (SqlType::Char(_), SqlType::Varchar(_)) => {
-                let right = self.cast_to(right, SqlType::Char(u32::MAX))?;
+                let right = self.cast_to(right, crate::types::BPCHAR)?;
                 return Ok((left, right));
             }
             (SqlType::Varchar(_), SqlType::Char(_)) => {
-                let left = self.cast_to(left, SqlType::Char(u32::MAX))?;
+                let left = self.cast_to(left, crate::types::BPCHAR)?;
                 return Ok((left, right));
             }
             _ if l.is_string() && r.is_string() => return Ok((left, right)),

@@ -53,6 +53,9 @@ pub(crate) fn plan_inner(
 
 fn plan_kind(mut b: Binder<'_>, kind: &Kind, catalog: &Catalog) -> SqlResult<Plan> {
     let (statement, columns) = bind(&mut b, kind, catalog)?;
+    if columns.iter().any(|column| column.ty == types::BPCHAR) {
+        return Err(types::no_bpchar());
+    }
     let bound = !matches!(kind, Kind::Plain(_) | Kind::Execute { .. });
     Ok(Plan {
         params: b.final_params()?,

@@ -6,6 +6,9 @@ use sqlparser::ast::{CharacterLength, DataType, ExactNumberInfo, TimezoneInfo};
 
 /// PostgreSQL's longest `char(n)` and `varchar(n)`.
 pub(crate) const MAX_LENGTH: u32 = 10_485_760;
+/// PostgreSQL's bpchar: a character without a length, the type of a parameter that is compared with
+/// a `char(n)` or assigned to it. PostgreSQL keeps the trailing blanks of its values, we do not.
+pub(crate) const BPCHAR: SqlType = SqlType::Char(u32::MAX);
 
 /// Returns the type named by a cast or a parameter declaration.
 pub(crate) fn resolve(ty: &DataType) -> SqlResult<SqlType> {
@@ -43,9 +46,7 @@ pub(crate) fn resolve(ty: &DataType) -> SqlResult<SqlType> {
 /// character long there. Its blanks would count, as those of bpchar.
 pub(crate) fn resolve_literal(ty: &DataType) -> SqlResult<SqlType> {
     match ty {
-        DataType::Char(None) | DataType::Character(None) => {
-            Err(unsupported("bpchar without a length"))
-        }
+        DataType::Char(None) | DataType::Character(None) => Err(no_bpchar()),
         ty => resolve(ty),
     }
 }
@@ -58,6 +59,11 @@ pub(crate) fn resolve_column(ty: &DataType) -> SqlResult<SqlType> {
         }
         ty => Ok(ty),
     }
+}
+
+/// Returns 0A000 where the blanks of a [`BPCHAR`] value would count.
+pub(crate) fn no_bpchar() -> SqlError {
+    unsupported("bpchar without a length")
 }
 
 fn unsupported(name: &str) -> SqlError {
@@ -109,8 +115,7 @@ fn custom(name: &str, args: &[String]) -> SqlResult<SqlType> {
     let ty = match plain {
         "bpchar" => match modifier(args, "char")? {
             Some(n) => SqlType::Char(n),
-            // Without a length the blanks of each value count: we keep none.
-            None => return Err(unsupported("bpchar without a length")),
+            None => return Err(no_bpchar()),
         },
         "int2" => SqlType::Int2,
         "int4" => SqlType::Int4,
@@ -173,7 +178,7 @@ pub(crate) fn internal_name(ty: SqlType) -> &'static str {
 /// Returns the type without its length: the type of a parameter compared with it or assigned to it.
 pub(crate) fn base(ty: SqlType) -> SqlType {
     match ty {
-        SqlType::Char(_) => SqlType::Char(u32::MAX),
+        SqlType::Char(_) => BPCHAR,
         SqlType::Varchar(_) => SqlType::Varchar(None),
         other => other,
     }

@@ -76,3 +76,26 @@ fn clauses_decide_parameter_types_in_order() {
     fails("update users set n = 'x', id = nor", "42703", "column \"nor\" does not exist");
     fails("insert into users values ('x', nor)", "42703", "column \"nor\" does not exist");
 }
+
+/// PostgreSQL keeps the trailing blanks of a parameter of type character, we do not.
+#[test]
+fn blanks_of_a_character_parameter_are_not_lost() {
+    for sql in [
+        "prepare p(char) as select $1",
+        "prepare p(char) as select coalesce($1, $1)",
+        "prepare p(char) as values ($1)",
+        "prepare p(char) as update accounts set filler = $1 returning $1",
+        "prepare p(char) as select $1 like 'a'",
+        "prepare p(char) as select concat($1, 'a')",
+    ] {
+        fails(sql, "0A000", "type bpchar without a length is not supported");
+    }
+    for sql in [
+        "prepare p(char) as select aid from accounts where filler = $1",
+        "prepare p(char) as insert into accounts (aid, filler) values (1, $1) returning filler",
+        "prepare p(char) as insert into accounts (aid, filler) select 1, $1",
+        "prepare p(char) as select length($1), $1 || 'x'",
+    ] {
+        plan(sql).unwrap_or_else(|e| panic!("{sql}: {e}"));
+    }
+}

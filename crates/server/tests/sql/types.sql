@@ -59,3 +59,16 @@ update p set nosuch = alsonosuch where neither = 1;
 update p set nosuch = alsonosuch;
 update p set id = 'x', name = nosuch;
 insert into p values ('x', nosuch);
+prepare b1(char) as select id from p where c = $1 order by id;
+execute b1('a  ');
+prepare b2(char) as insert into p values (10, 1, $1, $1, $1) returning name, v, c, length($1);
+execute b2('a  ');
+prepare r5(char) as select $1; --refused
+prepare r6(char) as select coalesce($1, $1); --refused
+prepare r7(char) as values ($1); --refused
+prepare r8(char) as update p set c = $1 returning $1; --refused
+prepare r9(char) as select $1 like 'a'; --refused
+prepare r10(char) as select concat($1, '|'); --refused
+prepare b4(char) as insert into p (id, c) select 11, $1 returning c;
+execute b4('b ');
+drop table p;
