@@ -12,7 +12,7 @@ use crate::types;
 use clearway_ir::catalog::{IndexDef, object_name};
 use clearway_ir::statement::unnumbered_table;
 use clearway_ir::{Catalog, Column, Distribution, Expr, Statement, TableDef};
-use clearway_types::{Datum, SqlError, SqlResult, SqlState};
+use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
 use sqlparser::ast::{self, ColumnOption, Spanned, TableConstraint};
 
 /// PostgreSQL's limit on columns.
@@ -218,6 +218,9 @@ fn default(b: &mut Binder<'_>, e: &ast::Expr, column: &Column) -> SqlResult<Expr
         _ => err,
     })?;
     let (undecided, ty) = (is_undecided(&t), t.ty);
+    // The length is checked where the default is used.
+    let bounded = matches!(column.ty, SqlType::Char(_) | SqlType::Varchar(Some(_)));
+    let t = if bounded { b.decide(t, SqlType::Text)? } else { t };
     let value = b.assign(t, column.ty, &column.name);
     if undecided {
         return b.at_literal(e, value);

@@ -72,3 +72,13 @@ prepare r10(char) as select concat($1, '|'); --refused
 prepare b4(char) as insert into p (id, c) select 11, $1 returning c;
 execute b4('b ');
 drop table p;
+create table too_long (id int primary key, v varchar(3) default 'abcdef', c char(3) default 'abcdef');
+insert into too_long values (1);
+insert into too_long values (1, 'abc');
+insert into too_long values (1, 'abc', 'abc'), (2, 'abc', 'abc');
+update too_long set v = default where id = 1;
+drop table too_long;
+create table fits (id int primary key, v varchar(3) default 'abc  ', c char(3) default 'a');
+insert into fits values (1) returning v, c;
+drop table fits;
+create table wrong (n int2 default 'x');
