@@ -3,7 +3,7 @@
 //! A number may not be followed directly by a name (`123abc`, `1_000`, `0x1F` and `1e` are errors).
 //! Strings separated by a line break are one string. On one line they are an error, where sqlparser
 //! would take the second for an alias. `ISNULL` becomes `IS NULL`. A long identifier is truncated,
-//! with a notice. An operator such as `>-` is two: a comparison and a sign.
+//! with a notice. An operator such as `>-` or `-+` is two: the second is a sign.
 
 use crate::adapt::adapted;
 use crate::error::{place, syntax_at};
@@ -89,15 +89,19 @@ pub(crate) fn checked(sql: &str, tokens: Vec<TokenWithSpan>) -> SqlResult<Lexed>
     Ok(Lexed { tokens: adapted(out), notices })
 }
 
-/// Removes the signs at the end of a comparison, and returns them as tokens. Other operators with
-/// signs remain as they are, and so does one in which a comment of one line begins: they are
+/// Removes the signs after a comparison or a minus, and returns them as tokens. Other operators
+/// with signs remain as they are, and so does one in which a comment of one line begins: they are
 /// refused by name.
 ///
 /// Source: PostgreSQL's `scan.l`, the rule of `operator`.
 pub(crate) fn split_signs(t: &mut TokenWithSpan) -> Vec<TokenWithSpan> {
     let Token::CustomBinaryOperator(operator) = &t.token else { return Vec::new() };
-    let base = operator.trim_end_matches(['+', '-']);
+    let base = match operator.trim_end_matches(['+', '-']) {
+        "" => &operator[..1],
+        base => base,
+    };
     let token = match base {
+        "-" => Token::Minus,
         ">" => Token::Gt,
         ">=" => Token::GtEq,
         "<>" => Token::Neq,

@@ -82,3 +82,5 @@ create table fits (id int primary key, v varchar(3) default 'abc  ', c char(3) d
 insert into fits values (1) returning v, c;
 drop table fits;
 create table wrong (n int2 default 'x');
+select 1-+2, 3 -+ 2, -+2, 1 -+-+ 2, 1+-2;
+select 1-+id from generate_series(1, 2) as id order by 1;
