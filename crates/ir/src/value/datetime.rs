@@ -106,6 +106,7 @@ mod bit {
     pub const YEAR: u32 = 1;
     pub const MONTH: u32 = 2;
     pub const DAY: u32 = 4;
+    pub const MONTH_DAY: u32 = MONTH | DAY;
     pub const DATE: u32 = YEAR | MONTH | DAY;
     pub const TIME: u32 = 8;
     pub const ZONE: u32 = 16;
@@ -169,8 +170,7 @@ impl Decoder {
             self.prefix = None;
             return Ok(bit::DATE | bit::TIME | bit::ZONE);
         }
-        let complete = self.seen & bit::DATE == bit::DATE;
-        if !complete && self.prefix.is_none() {
+        if self.seen & bit::MONTH_DAY != bit::MONTH_DAY && self.prefix.is_none() {
             return self.date(field);
         }
         if !field.starts_with(|c: char| c.is_ascii_digit()) && self.prefix.is_none() {
@@ -248,6 +248,7 @@ impl Decoder {
                 bit::SPECIAL
             }
             Some(Word::Midnight) => {
+                self.special = None;
                 (self.hour, self.minute, self.second, self.micros) = (0, 0, 0, 0);
                 self.zone = Some(Place::Offset(0));
                 bit::TIME | bit::ZONE
@@ -368,7 +369,6 @@ impl Decoder {
             return Ok(bit::DAY_OF_YEAR | bit::MONTH | bit::DAY);
         }
         const YEAR_MONTH: u32 = bit::YEAR | bit::MONTH;
-        const MONTH_DAY: u32 = bit::MONTH | bit::DAY;
         let taken = match seen & bit::DATE {
             0 if long => bit::YEAR,
             0 => bit::MONTH,
@@ -384,7 +384,7 @@ impl Decoder {
                 }
                 bit::DAY
             }
-            MONTH_DAY => bit::YEAR,
+            bit::MONTH_DAY => bit::YEAR,
             bit::DATE => return self.run_together(text, seen),
             _ => return Err(Bad::Format),
         };

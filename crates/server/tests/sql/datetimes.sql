@@ -525,3 +525,10 @@ select date_trunc('hour', timestamptz '2024-03-10 03:30'), date_trunc('day', tim
 set timezone = 'Asia/Kolkata';
 select date_trunc('hour', timestamptz '2024-11-03 01:20'), date_trunc('year', timestamptz '2024-11-03 01:20');
 set timezone = 'UTC';
+select date '5 January 202-';
+select date 'January 8, 9- BC';
+select date '5 January 2020-';
+select timestamptz '5 January Europe/Berlin 2020';
+select date 'epoch allballs';
+select timestamp ':infinity  allballs';
+select timestamp 'infinity 10:00', timestamp 'allballs infinity', timestamp '2020-01-05 allballs';
