@@ -23,7 +23,7 @@ type Check<F> = (&'static str, fn(&F, &F));
 /// # Panics
 /// Panics if a check fails.
 pub fn run<F: Fabric>(mut make: impl FnMut() -> (F, F)) {
-    let checks: [Check<F>; 16] = [
+    let checks: [Check<F>; 17] = [
         ("reads_return_what_was_written", reads_return_what_was_written),
         ("atomics_return_the_old_value", atomics_return_the_old_value),
         ("completions_keep_the_order_of_posting", completions_keep_the_order_of_posting),
@@ -38,6 +38,7 @@ pub fn run<F: Fabric>(mut make: impl FnMut() -> (F, F)) {
         ("messages_arrive_in_order", messages_arrive_in_order),
         ("a_message_too_long_breaks_both_ends", a_message_too_long_breaks_both_ends),
         ("recvs_are_flushed_when_the_peer_is_gone", recvs_are_flushed_when_the_peer_is_gone),
+        ("a_disconnected_queue_pair_is_in_error", a_disconnected_queue_pair_is_in_error),
         ("an_atomic_publishes_earlier_writes", an_atomic_publishes_earlier_writes),
         ("atomics_exclude_one_another", atomics_exclude_one_another),
         ("a_fenced_write_does_not_overtake_a_read", a_fenced_write_does_not_overtake_a_read),
@@ -420,6 +421,36 @@ fn recvs_are_flushed_when_the_peer_is_gone<F: Fabric>(a: &F, b: &F) {
     drop(server);
     assert_eq!(client.results(1), [Err(Flushed)]);
     client.post(late, &[recv(6, 0, 2)]);
+    assert_eq!(client.results(1), [Err(Flushed)]);
+}
+
+fn a_disconnected_queue_pair_is_in_error<F: Fabric>(a: &F, b: &F) {
+    let (mut client, queue, mut server, accepted) = two_sided(a, b);
+    let kept = client.connect(server.worker.address());
+    let (of_kept, _) = server.accept();
+    let region = b.register(WORDS).expect("a region");
+    let word = at(region.key(), 0);
+    client.run(queue, &[faa(1, word, 1, 0)]);
+    client.post(queue, &[send(2, 0, 1), recv(3, 0, 1)]);
+    client.worker.disconnect(queue);
+    assert_eq!(client.results(2), [Err(Flushed), Err(Flushed)]);
+    client.worker.disconnect(queue);
+    client.post(queue, &[faa(4, word, 1, 0), recv(5, 0, 1)]);
+    assert_eq!(client.results(2), [Err(Flushed), Err(Flushed)]);
+    // Its other queue pairs are unaffected.
+    server.post(of_kept, &[recv(6, 0, 1)]);
+    client.post(kept, &[faa(7, word, 1, 0), send(8, 0, 1)]);
+    let (sent, received) = finish_both((&mut client, 2), (&mut server, 1));
+    assert!(sent.iter().chain(&received).all(|c| c.result == Ok(1)));
+    assert_eq!(region.load(0), 2);
+    if !a.guarantees().recvs_end_with_peer {
+        return;
+    }
+    // The other end notices, whichever has left. The first RECV may get the message of the SEND.
+    server.post(accepted, &[recv(9, 0, 1), recv(10, 0, 1)]);
+    assert_eq!(server.results(2)[1], Err(Flushed));
+    server.worker.disconnect(of_kept);
+    client.post(kept, &[recv(11, 0, 1)]);
     assert_eq!(client.results(1), [Err(Flushed)]);
 }
 

@@ -131,6 +131,14 @@ pub trait FabricWorker {
     /// connect to it.
     fn accept(&mut self) -> Option<(QueueId, WorkerAddr)>;
 
+    /// Ends a queue pair and frees its connection. From now on the queue pair is in error. Its
+    /// incomplete requests complete as flushed, executed or not, and so do its RECVs, except for
+    /// those that get messages which have already arrived. The other end notices the end as it
+    /// notices the death of this worker. Does nothing if the queue pair has ended.
+    ///
+    /// On [`shm`](crate::shm) the segment's supply does not get the queue pair back.
+    fn disconnect(&mut self, queue: QueueId);
+
     /// Posts all requests in this order, or none of them.
     ///
     /// # Errors

@@ -107,6 +107,12 @@ impl<'a> Connected<'a> {
         (Self { own: mailbox.own, all }, result)
     }
 
+    /// Ends the queue pairs.
+    pub fn disconnect<W: FabricWorker>(self, fabric: &mut W) {
+        // Workers of one node share one. Ending it again does nothing.
+        self.all.into_iter().filter_map(|(_, queue, _)| queue).for_each(|q| fabric.disconnect(q));
+    }
+
     /// Takes a word that has arrived in this worker's mailbox.
     pub fn take(&self, place: usize, word: Word) -> Option<LinePlace> {
         let index = word.index(place);

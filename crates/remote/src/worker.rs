@@ -126,6 +126,21 @@ pub struct RowWorker<'a, W> {
     planted: Planted,
 }
 
+/// Connects to all owners of a table, or to none.
+fn connect<W: FabricWorker>(fabric: &mut W, table: &Table) -> Result<Vec<QueueId>, RemoteError> {
+    let mut queues = Vec::new();
+    for owner in &table.owners {
+        match fabric.connect(owner.address) {
+            Ok(queue) => queues.push(queue),
+            Err(why) => {
+                queues.into_iter().for_each(|queue| fabric.disconnect(queue));
+                return Err(RemoteError::Fabric(why));
+            }
+        }
+    }
+    Ok(queues)
+}
+
 impl<'a, W: FabricWorker> RowWorker<'a, W> {
     /// Connects a worker to the owners of a table. `number` is unique among all workers of the
     /// table.
@@ -154,9 +169,7 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
             !table.mode.has_line() || limits.transactions * limits.rows <= MAX_PLACES,
             "too many places in lines"
         );
-        let connect =
-            |owner: &crate::Owner| fabric.connect(owner.address).map_err(RemoteError::Fabric);
-        let queues = table.owners.iter().map(connect).collect::<Result<_, _>>()?;
+        let queues = connect(&mut fabric, &table)?;
         let handle = TxnHandle { slot: 0, serial: 0 };
         let free = || Txn {
             state: State::Free,

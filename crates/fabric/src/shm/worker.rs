@@ -174,8 +174,8 @@ impl ShmWorker {
                 queue.end_with(segment, request.id, result);
             }
         }
-        // Acquire: pairs with the Release in `drop`. What the peer sent and consumed before is
-        // visible below.
+        // Acquire: pairs with the Release in `drop` and `disconnect`. What the peer sent and
+        // consumed before is visible below.
         let gone = queue.gone || queue.end.other().closed(segment).load(Ordering::Acquire) != 0;
         let due = due(self.attachment.latency);
         let id = QueueId(index as u32);
@@ -421,6 +421,15 @@ impl FabricWorker for ShmWorker {
                 self.connections_seen = connections;
                 None
             }
+        }
+    }
+
+    fn disconnect(&mut self, queue: QueueId) {
+        let segment = &self.attachment.segment;
+        if let Some(queue) = self.queues.get_mut(queue.0 as usize) {
+            queue.break_off(segment, VerbError::Flushed);
+            // Release: pairs with the Acquire in `progress`, as in `drop`.
+            queue.end.closed(segment).store(1, Ordering::Release);
         }
     }
 

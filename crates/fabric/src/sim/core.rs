@@ -22,6 +22,8 @@ pub(super) struct End {
     pub other: usize,
     pub accepted: bool,
     pub broken: bool,
+    /// The worker has disconnected.
+    pub left: bool,
     /// Incomplete requests, oldest first. Those at `departed` and later wait for a fence.
     pub requests: VecDeque<u64>,
     pub departed: usize,
@@ -210,10 +212,12 @@ impl Core {
     }
 
     /// Returns true if somebody may still receive the end's messages: its node is alive, and its
-    /// worker is alive or does not exist yet.
+    /// worker is alive and has not disconnected, or does not exist yet.
     pub fn is_alive(&self, end: usize) -> bool {
         let end = &self.ends[end];
-        !self.nodes[end.here].dead && end.worker.is_none_or(|worker| !self.workers[worker].dead)
+        !self.nodes[end.here].dead
+            && !end.left
+            && end.worker.is_none_or(|worker| !self.workers[worker].dead)
     }
 
     /// Returns true if the peer of this end will never answer the request.

@@ -1,11 +1,11 @@
 //! Nodes, regions and workers of a simulated network.
 
 use super::SimStep;
-use super::core::{Core, End, Memory, WorkerState};
+use super::core::{Core, End, Event, Memory, WorkerState};
 use super::sparse::SparseWords;
 use crate::{
     Completion, Fabric, FabricError, FabricNode, FabricWorker, Guarantees, PostError, QueueId,
-    Region, RegionKey, Request, WorkerAddr,
+    Region, RegionKey, Request, VerbError, WorkerAddr,
 };
 use clearway_env::Entropy;
 use std::cell::RefCell;
@@ -170,6 +170,10 @@ impl FabricWorker for SimWorker {
         self.core.borrow_mut().accept(self.index)
     }
 
+    fn disconnect(&mut self, queue: QueueId) {
+        self.core.borrow_mut().disconnect(self.index, queue);
+    }
+
     fn post(&mut self, queue: QueueId, batch: &[Request]) -> Result<(), PostError> {
         self.core.borrow_mut().post(self.index, queue, batch)
     }
@@ -245,5 +249,15 @@ impl Core {
         self.ends[end].id = id;
         let connected = self.ends[self.ends[end].other].worker.expect("a worker connected it");
         Some((QueueId(id), self.workers[connected].address))
+    }
+
+    fn disconnect(&mut self, worker: usize, queue: QueueId) {
+        let Some(&end) = self.workers[worker].ends.get(queue.0 as usize) else { return };
+        if self.workers[worker].dead || std::mem::replace(&mut self.ends[end].left, true) {
+            return;
+        }
+        self.break_end(end, VerbError::Flushed);
+        let at_ns = self.now_ns + self.config.timeout_ns;
+        self.schedule(at_ns, Event::GiveUp(self.ends[end].other));
     }
 }

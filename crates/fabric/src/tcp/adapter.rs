@@ -168,8 +168,7 @@ impl Adapter {
         let _ = epoll::delete(&*self.watch.0, &connection.peer.stream);
         connection.peer.close();
         if let Phase::Member { mailbox, port } = connection.phase {
-            // A worker that is gone need not know.
-            let _ = mailbox.push(Mail::Closed(id));
+            mailbox.end(id);
             self.node.forget_unowned(port, mailbox);
         }
     }

@@ -18,8 +18,18 @@ pub(super) enum Mail {
     Closed(u64),
 }
 
-/// A worker's mailbox. For each connection it holds at most the messages that the adapter admits
-/// and one item of each other kind.
+impl Mail {
+    fn peer(&self) -> u64 {
+        match self {
+            Self::Connected(peer, _) => peer.id,
+            Self::Message(peer, _) | Self::SendDone(peer, _) | Self::Closed(peer) => *peer,
+        }
+    }
+}
+
+/// A worker's mailbox. For each open connection it holds at most the messages that the adapter
+/// admits, one end of each message that the worker has sent, and one item of each other kind; for a
+/// closed one, nothing if its worker does not know it.
 pub(super) struct Mailbox {
     state: Mutex<State>,
     /// Whether there is mail; read without the lock.
@@ -71,6 +81,18 @@ impl Mailbox {
         Ok(())
     }
 
+    /// Ends a connection. Its worker need not know of one that it has not seen.
+    pub fn end(&self, peer: u64) {
+        let mut state = self.state();
+        let is_new = |mail: &Mail| matches!(mail, Mail::Connected(of, _) if of.id == peer);
+        if state.mail.iter().any(is_new) {
+            return state.mail.retain(|mail| mail.peer() != peer);
+        }
+        drop(state);
+        // A worker that is gone need not know, either.
+        let _ = self.push(Mail::Closed(peer));
+    }
+
     /// Takes all mail. Does not lock if there is none.
     pub fn take(&self) -> VecDeque<Mail> {
         // Acquire: pairs with the Release in `push`.
@@ -93,5 +115,37 @@ impl Mailbox {
     /// Returns a descriptor that is readable while there is mail.
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::adapter::Watch;
+    use super::*;
+    use crate::FabricNode;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn connections_that_end_unseen_leave_no_mail() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (mailbox, watch) = (Mailbox::new().unwrap(), Watch::new().unwrap());
+        let connect = |id| {
+            let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let from = WorkerAddr { node: FabricNode(0), port: 0 };
+            let peer = Arc::new(Peer::new(id, stream, watch.clone()));
+            assert!(mailbox.push(Mail::Connected(Arc::clone(&peer), from)).is_ok());
+            assert!(mailbox.push(Mail::Message(id, Vec::new())).is_ok());
+            peer
+        };
+        let (gone, seen) = (connect(2), connect(3));
+        assert!(mailbox.push(Mail::Closed(2)).is_ok());
+        mailbox.end(2);
+        assert_eq!(Arc::strong_count(&gone), 1);
+        let mail = mailbox.take();
+        assert_eq!(mail.iter().map(Mail::peer).collect::<Vec<_>>(), [3, 3]);
+        // The worker knows this one.
+        mailbox.end(3);
+        assert!(matches!(mailbox.take().make_contiguous(), [Mail::Closed(3)]));
+        assert_eq!(Arc::strong_count(&seen), 2);
     }
 }

@@ -209,6 +209,30 @@ fn a_bad_frame_closes_only_its_connection() {
     neighbour.is_served();
 }
 
+/// The peers of one-sided verbs come and go; nobody takes the mail of their port.
+#[test]
+fn closed_connections_leave_a_port_without_a_worker() {
+    let (a, b) = pair();
+    let mut neighbour = Neighbour::new(&a, &b);
+    let _lasting = member(&b);
+    for refused in [false, true].repeat(5) {
+        let mut stream = member(&b);
+        let mut bytes = Vec::new();
+        frame::send(&mut bytes, &[1]);
+        if refused {
+            frame::faa(&mut bytes, 0, 0, 1);
+        }
+        stream.write_all(&bytes).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        assert!(is_closed(stream));
+    }
+    // The adapter has forgotten the last one before it serves this.
+    neighbour.is_served();
+    let mut worker = b.worker(9, 4).unwrap();
+    assert!(worker.accept().is_some());
+    assert!(worker.accept().is_none(), "a closed connection is left");
+}
+
 #[test]
 fn unreceived_messages_are_limited() {
     let (a, b) = pair();

@@ -11,7 +11,7 @@ use crate::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::RecvFlags;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,14 +25,16 @@ pub struct TcpWorker {
     attachment: Arc<Attachment>,
     address: WorkerAddr,
     scratch: Vec<u64>,
-    queues: Vec<Queue>,
+    /// Queue pairs that have not ended.
+    queues: BTreeMap<QueueId, Queue>,
+    /// Numbers are never reused: whoever still has that of a queue pair that has ended gets its
+    /// requests flushed.
+    next_id: u32,
     mailbox: Arc<Mailbox>,
-    /// Queue pairs that peers have connected and this worker has not accepted; and the queue of
-    /// each connection.
-    unaccepted: VecDeque<(usize, WorkerAddr)>,
-    by_peer: HashMap<u64, usize>,
-    /// Accepted queue pairs get their number when they are accepted.
-    ids: Vec<usize>,
+    /// Queue pairs that peers have connected and this worker has not accepted; and the queue pair
+    /// of each connection.
+    unaccepted: VecDeque<(QueueId, WorkerAddr)>,
+    by_peer: HashMap<u64, QueueId>,
     ready: VecDeque<Completion>,
     buffer: Vec<u8>,
     out: Vec<u8>,
@@ -49,20 +51,22 @@ impl TcpWorker {
             attachment,
             address,
             scratch: vec![0; scratch_words],
-            queues: Vec::new(),
+            queues: BTreeMap::new(),
+            next_id: 0,
             mailbox,
             unaccepted: VecDeque::new(),
             by_peer: HashMap::new(),
-            ids: Vec::new(),
             ready: VecDeque::new(),
             buffer: Vec::new(),
             out: Vec::new(),
         }
     }
 
-    fn number(&mut self, index: usize) -> QueueId {
-        self.ids.push(index);
-        QueueId(self.ids.len() as u32 - 1)
+    fn add_queue(&mut self, link: Link) -> QueueId {
+        let id = QueueId(self.next_id);
+        self.next_id += 1;
+        self.queues.insert(id, Queue::new(link));
+        id
     }
 
     fn shake_hands(&self, peer: WorkerAddr) -> Result<TcpStream, FabricError> {
@@ -75,17 +79,19 @@ impl TcpWorker {
         Ok(stream)
     }
 
-    fn check(&self, queue: &Queue, batch: &[Request]) -> Result<(), PostError> {
+    fn check(&self, queue: Option<&Queue>, batch: &[Request]) -> Result<(), PostError> {
         let limits = guarantees();
         for request in batch {
             let local = request.verb.scratch();
             if !local.fits(self.scratch.len()) || local.words > limits.max_words {
                 return Err(PostError::BadRange);
             }
-            if matches!(queue.link, Link::Accepted(_)) && request.verb.remote().is_some() {
+            let accepted = queue.is_some_and(|queue| matches!(queue.link, Link::Accepted(_)));
+            if accepted && request.verb.remote().is_some() {
                 return Err(PostError::OneSided);
             }
         }
+        let Some(queue) = queue else { return Ok(()) };
         let recvs = batch.iter().filter(|r| matches!(r.verb, Verb::Recv { .. })).count();
         let (sent, offered) = queue.lengths();
         if (sent + batch.len() - recvs).max(offered + recvs) > limits.queue_depth {
@@ -105,47 +111,63 @@ impl TcpWorker {
                         queue.break_off(VerbError::PeerDead);
                     }
                 }),
-                Mail::Closed(peer) => {
-                    // RECVs that were posted receive what the peer sent before it closed.
-                    let index = self.by_peer.get(&peer);
-                    let id = index.and_then(|index| self.ids.iter().position(|id| id == index));
-                    id.into_iter().for_each(|id| self.progress(id));
-                    self.with_peer(peer, |queue| queue.break_off(VerbError::PeerDead));
-                }
+                Mail::Closed(peer) => self.closed(peer),
             }
         }
     }
 
     fn connected(&mut self, peer: Arc<Peer>, from: WorkerAddr) {
-        let index = self.queues.len();
-        self.by_peer.insert(peer.id, index);
-        self.queues.push(Queue::new(Link::Accepted(peer)));
-        self.unaccepted.push_back((index, from));
+        let number = peer.id;
+        let id = self.add_queue(Link::Accepted(peer));
+        self.by_peer.insert(number, id);
+        self.unaccepted.push_back((id, from));
+    }
+
+    fn closed(&mut self, peer: u64) {
+        // The adapter says it twice if it has refused a verb, and after `disconnect`.
+        let Some(id) = self.by_peer.remove(&peer) else { return };
+        self.unaccepted.retain(|(unaccepted, _)| *unaccepted != id);
+        self.end(id, VerbError::PeerDead);
     }
 
     fn with_peer(&mut self, peer: u64, act: impl FnOnce(&mut Queue)) {
-        if let Some(index) = self.by_peer.get(&peer) {
-            act(&mut self.queues[*index]);
+        if let Some(queue) = self.by_peer.get(&peer).and_then(|id| self.queues.get_mut(id)) {
+            act(queue);
         }
     }
 
-    /// Matches messages with RECVs and collects completions.
-    fn progress(&mut self, id: usize) {
-        let queue = &mut self.queues[self.ids[id]];
-        let ready = &mut self.ready;
-        let mut complete = |(request, result): Ended| {
-            ready.push_back(Completion { queue: QueueId(id as u32), id: request, result });
-        };
-        self.out.clear();
-        while let Some(ended) = queue.match_messages(&mut self.scratch, &mut self.out) {
-            complete(ended);
-        }
-        if !self.out.is_empty() {
-            queue.send(&self.out);
-        }
-        while let Some(ended) = queue.next_ended() {
-            complete(ended);
-        }
+    /// Completes everything of a queue pair, the first incomplete request with `why`, and frees it
+    /// with its connection.
+    fn end(&mut self, id: QueueId, why: VerbError) {
+        let Some(mut queue) = self.queues.remove(&id) else { return };
+        let (scratch, out, ready) = (&mut self.scratch, &mut self.out, &mut self.ready);
+        // RECVs that were posted receive what the peer sent before the end.
+        progress(id, &mut queue, scratch, out, ready);
+        queue.break_off(why);
+        progress(id, &mut queue, scratch, out, ready);
+    }
+}
+
+/// Matches messages with RECVs and collects completions.
+fn progress(
+    id: QueueId,
+    queue: &mut Queue,
+    scratch: &mut [u64],
+    out: &mut Vec<u8>,
+    ready: &mut VecDeque<Completion>,
+) {
+    let mut complete = |(request, result): Ended| {
+        ready.push_back(Completion { queue: id, id: request, result });
+    };
+    out.clear();
+    while let Some(ended) = queue.match_messages(scratch, out) {
+        complete(ended);
+    }
+    if !out.is_empty() {
+        queue.send(out);
+    }
+    while let Some(ended) = queue.next_ended() {
+        complete(ended);
     }
 }
 
@@ -160,43 +182,53 @@ impl FabricWorker for TcpWorker {
 
     fn connect(&mut self, peer: WorkerAddr) -> Result<QueueId, FabricError> {
         let stream = self.shake_hands(peer)?;
-        self.queues.push(Queue::new(Link::Connected {
-            stream,
-            input: Vec::new(),
-            output: Vec::new(),
-            sent: 0,
-        }));
-        Ok(self.number(self.queues.len() - 1))
+        let (input, output) = (Vec::new(), Vec::new());
+        Ok(self.add_queue(Link::Connected { stream, input, output, sent: 0 }))
     }
 
     fn accept(&mut self) -> Option<(QueueId, WorkerAddr)> {
         self.take_mail();
-        let (index, from) = self.unaccepted.pop_front()?;
-        Some((self.number(index), from))
+        self.unaccepted.pop_front()
+    }
+
+    fn disconnect(&mut self, queue: QueueId) {
+        if let Some(Queue { link: Link::Accepted(peer), .. }) = self.queues.get(&queue) {
+            peer.close();
+            self.by_peer.remove(&peer.id);
+        }
+        self.end(queue, VerbError::Flushed);
     }
 
     fn post(&mut self, queue: QueueId, batch: &[Request]) -> Result<(), PostError> {
-        let index = *self.ids.get(queue.0 as usize).ok_or(PostError::UnknownQueue)?;
-        self.check(&self.queues[index], batch)?;
+        if queue.0 >= self.next_id {
+            return Err(PostError::UnknownQueue);
+        }
+        self.check(self.queues.get(&queue), batch)?;
+        let Some(open) = self.queues.get_mut(&queue) else {
+            // It has ended.
+            let result = Err(VerbError::Flushed);
+            let flushed = |request: &Request| Completion { queue, id: request.id, result };
+            self.ready.extend(batch.iter().map(flushed));
+            return Ok(());
+        };
         self.out.clear();
         for request in batch {
-            self.queues[index].add(*request, &self.scratch, &mut self.out);
+            open.add(*request, &self.scratch, &mut self.out);
         }
         if !self.out.is_empty() {
-            self.queues[index].send(&self.out);
+            open.send(&self.out);
         }
         Ok(())
     }
 
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
         self.take_mail();
-        for id in 0..self.ids.len() {
-            let queue = &mut self.queues[self.ids[id]];
+        for (id, queue) in &mut self.queues {
             if queue.is_waiting() {
                 if !queue.broken && !queue.has_ended() {
                     queue.read(&mut self.scratch, &mut self.buffer, RecvFlags::DONTWAIT);
                 }
-                self.progress(id);
+                progress(*id, queue, &mut self.scratch, &mut self.out, &mut self.ready);
             }
         }
         let count = self.ready.len();
@@ -205,7 +237,10 @@ impl FabricWorker for TcpWorker {
     }
 
     fn wait(&mut self) {
-        let mut waiting = self.queues.iter_mut().filter(|queue| queue.is_waiting());
+        if !self.ready.is_empty() {
+            return;
+        }
+        let mut waiting = self.queues.values_mut().filter(|queue| queue.is_waiting());
         // With a single connection and nothing else to wait for, read it directly as `poll` would.
         if let (Some(queue), None, true) = (waiting.next(), waiting.next(), self.by_peer.is_empty())
             && queue.waits_for_answer()
@@ -213,7 +248,7 @@ impl FabricWorker for TcpWorker {
             return queue.read(&mut self.scratch, &mut self.buffer, RecvFlags::empty());
         }
         let mut watched = vec![PollFd::from_borrowed_fd(self.mailbox.bell(), PollFlags::IN)];
-        for queue in self.queues.iter().filter(|queue| queue.is_waiting()) {
+        for queue in self.queues.values().filter(|queue| queue.is_waiting()) {
             if queue.broken || queue.has_ended() {
                 return;
             }
@@ -250,6 +285,71 @@ impl Drop for TcpWorker {
                 Mail::SendDone(..) | Mail::Closed(_) => {}
             }
         }
-        self.queues.iter_mut().for_each(Queue::leave);
+        self.queues.values_mut().for_each(Queue::leave);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{TcpConfig, TcpFabric};
+    use super::*;
+    use crate::{Fabric, FabricNode, ScratchRange};
+
+    fn node(number: u32) -> TcpFabric {
+        let (node, listen) = (FabricNode(number), "127.0.0.1:0".parse().unwrap());
+        TcpFabric::bind(TcpConfig { node, listen, secret: b"sixteen bytes or more".into() })
+            .unwrap()
+    }
+
+    /// Posts a RECV, unless it is posted already, and asserts that it is flushed.
+    fn assert_flushed(worker: &mut TcpWorker, queue: QueueId, post: bool) {
+        let recv = Request::new(5, Verb::Recv { local: ScratchRange::new(0, 1) });
+        if post {
+            worker.post(queue, &[recv]).unwrap();
+        }
+        let mut done = Vec::new();
+        while worker.poll(&mut done) == 0 {
+            worker.wait();
+        }
+        assert_eq!(done, [Completion { queue, id: 5, result: Err(VerbError::Flushed) }]);
+    }
+
+    /// Whichever end leaves, both ends forget the queue pair, and its number stays in error.
+    #[test]
+    fn queue_pairs_that_have_ended_are_forgotten() {
+        let (a, b) = (node(0), node(1));
+        a.add_peer(b.node(), b.address());
+        let (mut client, mut server) = (a.worker(1, 4).unwrap(), b.worker(7, 4).unwrap());
+        let recv = Request::new(5, Verb::Recv { local: ScratchRange::new(0, 1) });
+        for round in 0..6 {
+            let connected = client.connect(server.address()).unwrap();
+            let accepted = loop {
+                match server.accept() {
+                    Some((accepted, _)) => break accepted,
+                    None => server.wait(),
+                }
+            };
+            client.post(connected, &[recv]).unwrap();
+            server.post(accepted, &[recv]).unwrap();
+            match round % 3 {
+                0 => client.disconnect(connected),
+                1 => server.disconnect(accepted),
+                _ => {
+                    drop(client);
+                    client = a.worker(1, 4).unwrap();
+                    assert_flushed(&mut server, accepted, false);
+                    continue;
+                }
+            }
+            assert_flushed(&mut client, connected, false);
+            assert_flushed(&mut server, accepted, false);
+            // The connecting end frees a queue pair only when it is told.
+            client.disconnect(connected);
+            assert_flushed(&mut client, connected, true);
+            assert_flushed(&mut server, accepted, true);
+        }
+        assert_eq!((client.queues.len(), server.queues.len(), server.by_peer.len()), (0, 0, 0));
+        let next = QueueId(client.next_id);
+        assert_eq!(client.post(next, &[recv]), Err(PostError::UnknownQueue));
     }
 }

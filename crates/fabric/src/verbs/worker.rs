@@ -19,8 +19,9 @@ const RECEIVED: u64 = 1;
 
 /// A worker of a node.
 pub struct VerbsWorker {
-    // Dropped first, so that no queue pair uses the scratch memory when it is freed.
-    queues: Vec<Queue>,
+    // Dropped first, so that no queue pair uses the scratch memory when it is freed. `None` for a
+    // queue pair that has ended.
+    queues: Vec<Option<Queue>>,
     scratch: Memory,
     scratch_words: usize,
     address: WorkerAddr,
@@ -50,27 +51,36 @@ impl VerbsWorker {
     }
 
     fn add_queue(&mut self, link: Link, accepted: bool) -> QueueId {
-        self.queues.push(Queue { link, accepted, sent: VecDeque::new(), recvs: VecDeque::new() });
+        let (sent, recvs) = (VecDeque::new(), VecDeque::new());
+        self.queues.push(Some(Queue { link, accepted, sent, recvs }));
         QueueId(self.queues.len() as u32 - 1)
     }
 
-    fn check(&self, queue: &Queue, batch: &[Request]) -> Result<(), PostError> {
+    fn check(&self, queue: Option<&Queue>, batch: &[Request]) -> Result<(), PostError> {
         let limits = self.guarantees();
         for request in batch {
             let local = request.verb.scratch();
             if !local.fits(self.scratch_words) || local.words > limits.max_words {
                 return Err(PostError::BadRange);
             }
-            if queue.accepted && request.verb.remote().is_some() {
+            if queue.is_some_and(|queue| queue.accepted) && request.verb.remote().is_some() {
                 return Err(PostError::OneSided);
             }
         }
+        let Some(queue) = queue else { return Ok(()) };
         let recvs = batch.iter().filter(|r| matches!(r.verb, Verb::Recv { .. })).count();
         let sent = queue.sent.len() + batch.len() - recvs;
         if sent.max(queue.recvs.len() + recvs) > limits.queue_depth {
             Err(PostError::QueueFull)
         } else {
             Ok(())
+        }
+    }
+
+    /// Completes requests with an error.
+    fn fail(&mut self, queue: QueueId, requests: impl Iterator<Item = Request>, why: VerbError) {
+        for Request { id, .. } in requests {
+            self.ready.push_back(Completion { queue, id, result: Err(why) });
         }
     }
 }
@@ -165,26 +175,36 @@ impl FabricWorker for VerbsWorker {
         Some((self.add_queue(link, true), from))
     }
 
+    fn disconnect(&mut self, queue: QueueId) {
+        let Some(ended) = self.queues.get_mut(queue.0 as usize).and_then(Option::take) else {
+            return;
+        };
+        let Queue { link, sent, recvs, .. } = ended;
+        // The device stops using the scratch memory before the requests complete.
+        drop(link);
+        self.fail(queue, sent.into_iter().chain(recvs), VerbError::Flushed);
+    }
+
     fn post(&mut self, queue: QueueId, batch: &[Request]) -> Result<(), PostError> {
         let index = queue.0 as usize;
-        self.check(self.queues.get(index).ok_or(PostError::UnknownQueue)?, batch)?;
-        let queue_pair = &mut self.queues[index];
+        self.check(self.queues.get(index).ok_or(PostError::UnknownQueue)?.as_ref(), batch)?;
+        let Some(queue_pair) = &mut self.queues[index] else {
+            self.fail(queue, batch.iter().copied(), VerbError::Flushed);
+            return Ok(());
+        };
         if !queue_pair.post(&self.scratch, batch) {
             // The device refuses requests for a reason outside the caller's control. Which of them
             // it accepted is unknown.
-            for request in queue_pair.sent.drain(..).chain(queue_pair.recvs.drain(..)) {
-                self.ready.push_back(Completion {
-                    queue,
-                    id: request.id,
-                    result: Err(VerbError::PeerDead),
-                });
-            }
+            let (sent, recvs) =
+                (std::mem::take(&mut queue_pair.sent), std::mem::take(&mut queue_pair.recvs));
+            self.fail(queue, sent.into_iter().chain(recvs), VerbError::PeerDead);
         }
         Ok(())
     }
 
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
         for (index, queue) in self.queues.iter_mut().enumerate() {
+            let Some(queue) = queue else { continue };
             if queue.sent.is_empty() && queue.recvs.is_empty() {
                 continue;
             }

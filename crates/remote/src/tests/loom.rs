@@ -105,6 +105,8 @@ impl FabricWorker for Direct {
         None
     }
 
+    fn disconnect(&mut self, _: QueueId) {}
+
     fn post(&mut self, queue: QueueId, batch: &[Request]) -> Result<(), PostError> {
         let memory = Arc::clone(&self.memory);
         for request in batch {

@@ -2,6 +2,7 @@
 //! rows.
 
 mod owner;
+mod queues;
 
 use super::PAYLOAD;
 use super::runner::Found;

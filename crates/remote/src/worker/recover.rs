@@ -1,6 +1,6 @@
 //! A worker's part in recovery: see [`crate::recovery`].
 
-use super::{RowWorker, State, WorkerEvent, WorkerLimits};
+use super::{RowWorker, State, WorkerEvent, WorkerLimits, connect};
 use crate::access::{Access, Held, Interrupted};
 use crate::mailbox::{Connected, Mailbox};
 use crate::mode::MAX_READERS;
@@ -39,16 +39,20 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
         self.outstanding == 0
     }
 
-    /// Returns the locks that this worker certainly holds.
+    /// Ends the worker's queue pairs. Returns the locks that it certainly holds.
     ///
     /// # Panics
     /// Panics if the table has no log, or if [`RowWorker::drain`] has not returned true.
     pub fn pause(&mut self) -> Vec<HeldLock> {
         assert!(self.table.is_logged() && self.outstanding == 0, "no log, or verbs in flight");
-        self.queues.clear();
+        for queue in std::mem::take(&mut self.queues) {
+            self.fabric.disconnect(queue);
+        }
+        if let Some(mailbox) = self.mailbox.take() {
+            mailbox.disconnect(&mut self.fabric);
+        }
         self.leases.pause();
         self.parked.clear();
-        self.mailbox = None;
         let mut locks = Vec::new();
         for txn in &mut self.txns {
             for access in &mut txn.accesses {
@@ -88,9 +92,7 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
     /// Panics if the table has lines and the worker has no new mailbox.
     pub fn resume(&mut self, table: Table, outcomes: &Outcomes) -> Result<(), RemoteError> {
         assert!(!table.mode.has_line() || self.mailbox.is_some(), "no new mailbox");
-        let connect =
-            |owner: &crate::Owner| self.fabric.connect(owner.address).map_err(RemoteError::Fabric);
-        self.queues = table.owners.iter().map(connect).collect::<Result<_, _>>()?;
+        self.queues = connect(&mut self.fabric, &table)?;
         self.table = table;
         self.marks.fill(0);
         for txn in 0..self.txns.len() {
