@@ -322,6 +322,9 @@ impl Connection {
                 }
             }
             TcpFrame::SendDone(status) => {
+                if !self.peer.send_ended() {
+                    return Err(Close);
+                }
                 let _ = self.mail(Mail::SendDone(self.peer.id, status));
             }
             // Replies to requests that this side never sends.

@@ -21,8 +21,8 @@
 //!    connection is affected by either.
 //! 3. The adapter's memory for a connection is bounded. It stops reading while [`HIGH_WATER`] bytes
 //!    of replies wait to be sent, and closes a connection with more than [`QUEUE_DEPTH`] messages
-//!    that have not been received. A closed connection leaves nothing behind, whether or not its
-//!    worker exists.
+//!    that have not been received, or with an answer to a message that was not sent. A closed
+//!    connection leaves nothing behind, whether or not its worker exists.
 //! 4. The adapter never waits for one peer or for a worker: sockets do not block, and locks are
 //!    held briefly.
 //!

@@ -17,6 +17,8 @@ pub(super) struct Peer {
     output: Mutex<Output>,
     /// Messages of the peer that have not been received.
     messages: AtomicUsize,
+    /// Messages to the peer that it has not answered.
+    sends: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -29,7 +31,8 @@ struct Output {
 
 impl Peer {
     pub fn new(id: u64, stream: TcpStream, watch: Watch) -> Self {
-        Self { id, stream, watch, output: Mutex::default(), messages: AtomicUsize::new(0) }
+        let (messages, sends) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { id, stream, watch, output: Mutex::default(), messages, sends }
     }
 
     fn output(&self) -> MutexGuard<'_, Output> {
@@ -76,6 +79,18 @@ impl Peer {
     /// Counts a message as received or refused.
     pub fn message_ended(&self) {
         self.messages.fetch_sub(1, Ordering::Relaxed); // Relaxed: see `count_message`.
+    }
+
+    /// Counts a message that is about to be sent.
+    pub fn count_send(&self) {
+        self.sends.fetch_add(1, Ordering::Relaxed); // Relaxed: see `count_message`.
+    }
+
+    /// Counts a message as answered. Returns false if the peer has answered all of them.
+    pub fn send_ended(&self) -> bool {
+        let less = |sends: usize| sends.checked_sub(1);
+        // Relaxed: see `count_message`.
+        self.sends.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
     }
 
     /// Returns true if so much output is waiting that no more requests should be read.

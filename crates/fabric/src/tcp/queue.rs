@@ -77,7 +77,12 @@ impl Queue {
                 frame::cas(out, remote.key.key, remote.word, expected, new)
             }
             Verb::Faa { remote, add, .. } => frame::faa(out, remote.key.key, remote.word, add),
-            Verb::Send { .. } => frame::send(out, words),
+            Verb::Send { .. } => {
+                if let Link::Accepted(peer) = &self.link {
+                    peer.count_send();
+                }
+                frame::send(out, words);
+            }
             Verb::Recv { .. } => {}
         }
     }

@@ -246,6 +246,20 @@ fn unreceived_messages_are_limited() {
     neighbour.is_served();
 }
 
+/// Nobody takes the mail of the member's port, so it must not get any for nothing.
+#[test]
+fn an_end_without_a_message_closes_the_connection() {
+    let (a, b) = pair();
+    let mut neighbour = Neighbour::new(&a, &b);
+    let mut stream = member(&b);
+    let mut bytes = Vec::new();
+    frame::send_done(&mut bytes, frame::SendStatus::Taken);
+    frame::faa(&mut bytes, 0, 0, 1);
+    stream.write_all(&bytes).unwrap();
+    assert_eq!(stream.read(&mut [0; 16]).unwrap_or(0), 0, "the next frame was handled");
+    neighbour.is_served();
+}
+
 #[test]
 fn a_peer_that_does_not_read_delays_only_itself() {
     const READS: usize = 500;
