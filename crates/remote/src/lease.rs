@@ -16,7 +16,8 @@
 //! transaction has locked. So its process must have ended before the fence: kill it first.
 //!
 //! In the other direction, a worker notices the death of an owner's node when a verb fails.
-//! Renewals are such verbs, so a worker without transactions notices it, too.
+//! Renewals are such verbs, so a worker without transactions notices it, too. If the owner's host
+//! has died, a verb over TCP fails after 5 s.
 //!
 //! # Invariants
 //! 1. A word of 0 means that there is no lease that could expire. A worker's count is never 0 until

@@ -133,6 +133,7 @@ impl Adapter {
             };
             let id = self.next_id;
             let set_up = stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true));
+            let set_up = set_up.and_then(|()| handshake::watch_peer(&stream));
             if set_up.and_then(|()| self.watch.add(&stream, id)).is_err() {
                 continue;
             }

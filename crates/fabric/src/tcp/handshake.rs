@@ -14,6 +14,7 @@
 use crate::{FabricError, FabricNode, WorkerAddr};
 use clearway_env::{Entropy, OsEntropy};
 use hmac::{Hmac, KeyInit, Mac};
+use rustix::net::sockopt;
 use sha2::Sha256;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -28,6 +29,8 @@ pub(crate) const WELCOME: u8 = 1;
 
 /// A peer that does not answer for this long counts as dead.
 pub(crate) const TIME: Duration = Duration::from_secs(5);
+/// How long a connection is silent before its peer is probed, and the time between probes.
+const PROBE: Duration = Duration::from_secs(1);
 
 /// The first message of a connection.
 pub(crate) type Hello = [u8; HELLO_BYTES];
@@ -104,6 +107,16 @@ fn why_closed(why: io::Error) -> FabricError {
         }
         _ => FabricError::Io(why),
     }
+}
+
+/// Lets a connection break if its peer's system does not answer for [`TIME`]: probes while there is
+/// nothing to send, and data that is not acknowledged otherwise.
+pub(crate) fn watch_peer(stream: &TcpStream) -> io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, PROBE)?;
+    sockopt::set_tcp_keepintvl(stream, PROBE)?;
+    // It also limits the probes.
+    Ok(sockopt::set_tcp_user_timeout(stream, TIME.as_millis() as u32)?)
 }
 
 fn prepare(stream: &TcpStream) -> io::Result<()> {

@@ -34,6 +34,11 @@
 //! The memory of a node belongs to its process. Peers find their connections closed: requests in
 //! flight complete as [`VerbError::PeerDead`](crate::VerbError::PeerDead), executed or not. A WRITE
 //! of a dying peer that arrived in part is not executed at all.
+//!
+//! A host that loses power or its network closes nothing. So both sides let the system probe silent
+//! connections, and limit how long it sends data again. A connection breaks when the peer's system
+//! has not answered for `handshake::TIME` (5 s). It also breaks when the peer has not read for so
+//! long that data could not be sent to it in that time.
 
 mod adapter;
 pub mod frame;

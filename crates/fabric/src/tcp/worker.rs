@@ -76,6 +76,7 @@ impl TcpWorker {
         handshake::connect(&stream, &state.secret, self.address, peer)?;
         // Each call says whether it blocks; `wait` may, for this long.
         stream.set_read_timeout(Some(WAIT_TIME))?;
+        handshake::watch_peer(&stream)?;
         Ok(stream)
     }
 
@@ -312,6 +313,29 @@ mod tests {
             worker.wait();
         }
         assert_eq!(done, [Completion { queue, id: 5, result: Err(VerbError::Flushed) }]);
+    }
+
+    /// A host that has lost power closes no connection.
+    #[test]
+    fn both_ends_probe_a_silent_peer() {
+        let (a, b) = (node(0), node(1));
+        a.add_peer(b.node(), b.address());
+        let (mut client, mut server) = (a.worker(1, 4).unwrap(), b.worker(7, 4).unwrap());
+        client.connect(server.address()).unwrap();
+        server.take_mail();
+        for worker in [&client, &server] {
+            let stream = match &worker.queues.values().next().unwrap().link {
+                Link::Connected { stream, .. } => stream,
+                Link::Accepted(peer) => &peer.stream,
+            };
+            use rustix::net::sockopt;
+            assert!(sockopt::socket_keepalive(stream).unwrap());
+            let times = [
+                sockopt::tcp_keepidle(stream).unwrap() + sockopt::tcp_keepintvl(stream).unwrap(),
+                Duration::from_millis(sockopt::tcp_user_timeout(stream).unwrap().into()),
+            ];
+            assert!(times.iter().all(|time| *time <= handshake::TIME), "{times:?}");
+        }
     }
 
     /// Whichever end leaves, both ends forget the queue pair, and its number stays in error.

@@ -77,7 +77,9 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
     /// does. The old mailbox may have, or still get, words of lines that no longer exist.
     ///
     /// A node that cannot be reached has died since, and another recovery will follow. Until then a
-    /// hand-over to its workers fails with [`VerbError::PeerDead`].
+    /// hand-over to its workers fails with [`VerbError::PeerDead`]. To a host that does not answer,
+    /// as without power, a TCP connection fails only after 5 s, in which no lease is renewed. For a
+    /// worker that is dead already, name the mailbox of a survivor: nobody writes to it.
     pub fn replace_mailbox(&mut self, mailbox: Mailbox<'a>) {
         let (connected, _) = Connected::new(mailbox, &mut self.fabric);
         self.mailbox = Some(connected);
