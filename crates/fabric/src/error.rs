@@ -11,7 +11,8 @@ pub enum FabricError {
     NoDevice(String),
     /// The node is unknown or dead.
     UnknownPeer,
-    /// The two nodes do not share the same secret.
+    /// The two nodes do not share the same secret, or the peer closes each connection before its
+    /// handshake has ended.
     Authentication,
     /// More regions, workers, queue pairs or words than the provider supports.
     Limit(&'static str),

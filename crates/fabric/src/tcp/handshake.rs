@@ -99,13 +99,33 @@ pub(crate) fn is_proven(
     mac(secret, role, hello, nonce).verify_slice(proof).is_ok()
 }
 
-/// Maps an I/O error of the handshake. A peer with another secret closes the connection.
-fn why_closed(why: io::Error) -> FabricError {
-    match why.kind() {
-        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
-            FabricError::Authentication
+/// Why the connecting side's handshake failed.
+pub(crate) enum Failure {
+    /// The peer closed the connection: it has too many others, or it rejects this side's hello or
+    /// proof.
+    Closed,
+    /// The peer's proof is wrong.
+    Unproven,
+    Io(io::Error),
+}
+
+impl From<io::Error> for Failure {
+    fn from(why: io::Error) -> Self {
+        match why.kind() {
+            io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::BrokenPipe => Self::Closed,
+            _ => Self::Io(why),
         }
-        _ => FabricError::Io(why),
+    }
+}
+
+impl From<Failure> for FabricError {
+    fn from(why: Failure) -> Self {
+        match why {
+            Failure::Closed | Failure::Unproven => Self::Authentication,
+            Failure::Io(why) => Self::Io(why),
+        }
     }
 }
 
@@ -131,22 +151,20 @@ pub(crate) fn connect(
     secret: &[u8],
     from: WorkerAddr,
     to: WorkerAddr,
-) -> Result<(), FabricError> {
+) -> Result<(), Failure> {
     prepare(stream)?;
     let hello = hello(from, to);
     stream.write_all(&hello)?;
     let (mut nonce, mut other) = ([0; NONCE_BYTES], [0; PROOF_BYTES]);
-    stream
-        .read_exact(&mut nonce)
-        .and_then(|()| stream.read_exact(&mut other))
-        .map_err(why_closed)?;
+    stream.read_exact(&mut nonce)?;
+    stream.read_exact(&mut other)?;
     if !is_proven(secret, Role::Accept, &hello, &nonce, &other) {
-        return Err(FabricError::Authentication);
+        return Err(Failure::Unproven);
     }
     stream.write_all(&proof(secret, Role::Connect, &hello, &nonce))?;
     let mut welcome = [0];
-    stream.read_exact(&mut welcome).map_err(why_closed)?;
-    if welcome == [WELCOME] { Ok(()) } else { Err(FabricError::Authentication) }
+    stream.read_exact(&mut welcome)?;
+    if welcome == [WELCOME] { Ok(()) } else { Err(Failure::Unproven) }
 }
 
 /// Runs the accepting side on a blocking stream. Returns the addresses of both workers.

@@ -16,7 +16,8 @@
 //!
 //! # Invariants
 //! 1. Nothing from a connection is trusted before its peer has proven the secret. At most
-//!    [`MAX_UNPROVEN`] connections are unproven.
+//!    [`MAX_UNPROVEN`] connections are unproven. A worker whose connection is closed in the
+//!    handshake connects again, a few times.
 //! 2. An invalid key or bound gets a reply; a malformed frame closes the connection. No other
 //!    connection is affected by either.
 //! 3. The adapter's memory for a connection is bounded. It stops reading while [`HIGH_WATER`] bytes

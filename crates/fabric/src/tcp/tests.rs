@@ -5,7 +5,7 @@ use crate::{
     Request, ScratchRange, Verb, VerbError, WorkerAddr, conformance,
 };
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 
 const SECRET: &[u8] = b"sixteen bytes or more";
 
@@ -258,6 +258,27 @@ fn an_end_without_a_message_closes_the_connection() {
     stream.write_all(&bytes).unwrap();
     assert_eq!(stream.read(&mut [0; 16]).unwrap_or(0), 0, "the next frame was handled");
     neighbour.is_served();
+}
+
+/// The adapter closes the oldest connection if too many are unproven.
+#[test]
+fn a_connection_closed_in_the_handshake_is_tried_again() {
+    let a = node(0, SECRET);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    a.add_peer(FabricNode(1), listener.local_addr().unwrap());
+    let acceptor = std::thread::spawn(move || {
+        drop(listener.accept().unwrap());
+        let (mut stream, _) = listener.accept().unwrap();
+        let (mut hello, nonce) = ([0; HELLO_BYTES], handshake::nonce());
+        stream.read_exact(&mut hello).unwrap();
+        stream.write_all(&nonce).unwrap();
+        stream.write_all(&handshake::proof(SECRET, Role::Accept, &hello, &nonce)).unwrap();
+        stream.read_exact(&mut [0; PROOF_BYTES]).unwrap();
+        stream.write_all(&[handshake::WELCOME]).unwrap();
+    });
+    let mut worker = a.worker(1, 1).unwrap();
+    worker.connect(WorkerAddr { node: FabricNode(1), port: 1 }).unwrap();
+    acceptor.join().unwrap();
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::{
     Completion, FabricError, FabricWorker, Guarantees, PostError, QueueId, Request, Verb,
     VerbError, WorkerAddr,
 };
+use clearway_env::{Entropy, OsEntropy};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::RecvFlags;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -19,6 +20,12 @@ use std::time::Duration;
 /// The longest time that `wait` blocks.
 const WAIT_TIME: Duration = Duration::from_millis(1);
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+
+/// Limits of the first and the last pause before a worker connects again because the peer has
+/// closed its connection in the handshake. The peer does so if too many connect at once: see
+/// [`MAX_UNPROVEN`](super::MAX_UNPROVEN). The pauses are random and grow, to spread them.
+const FIRST_PAUSE_MS: u64 = 8;
+const LAST_PAUSE_MS: u64 = 512;
 
 /// A worker of a node.
 pub struct TcpWorker {
@@ -72,8 +79,20 @@ impl TcpWorker {
     fn shake_hands(&self, peer: WorkerAddr) -> Result<TcpStream, FabricError> {
         let state = &self.attachment.state;
         let address = state.peer(peer.node).ok_or(FabricError::UnknownPeer)?;
-        let stream = TcpStream::connect_timeout(&address, handshake::TIME)?;
-        handshake::connect(&stream, &state.secret, self.address, peer)?;
+        let mut longest_ms = FIRST_PAUSE_MS;
+        let stream = loop {
+            let stream = TcpStream::connect_timeout(&address, handshake::TIME)?;
+            match handshake::connect(&stream, &state.secret, self.address, peer) {
+                Ok(()) => break stream,
+                Err(handshake::Failure::Closed) if longest_ms <= LAST_PAUSE_MS => {}
+                Err(why) => return Err(why.into()),
+            }
+            // No event tells when the peer has room.
+            let pause_ns = OsEntropy.u64() % (longest_ms * 1_000_000);
+            let pause = Timespec { tv_sec: 0, tv_nsec: pause_ns as i64 };
+            let _ = rustix::event::poll(&mut [], Some(&pause));
+            longest_ms *= 2;
+        };
         // Each call says whether it blocks; `wait` may, for this long.
         stream.set_read_timeout(Some(WAIT_TIME))?;
         handshake::watch_peer(&stream)?;
