@@ -2,10 +2,11 @@
 //!
 //! A message is its length followed by its words. It may pass through a ring in pieces.
 
-use super::layout::{ADDRESSES, CLOSED, ERROR, STATE};
+use super::layout::{ADDRESSES, CLOSED, ERROR, PROCESS, STATE};
 use super::ring::Ring;
 use super::segment::{Segment, pack, unpack};
 use crate::WorkerAddr;
+use rustix::process::Pid;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// States of a channel; 0 means free or being set up.
@@ -38,6 +39,8 @@ impl ChannelEnd {
             // Relaxed: published by the state.
             segment.word(base + ADDRESSES + end).store(pack(address), Ordering::Relaxed);
         }
+        // Relaxed: as above.
+        segment.word(base + PROCESS).store(u64::from(std::process::id()), Ordering::Relaxed);
         // Release: pairs with the Acquire in `accept`.
         segment.word(base + STATE).store(CONNECTED, Ordering::Release);
         // Release: pairs with the Acquire in `ShmWorker::accept`. A worker that sees the new count
@@ -46,15 +49,16 @@ impl ChannelEnd {
         Some(Self { channel, end: CONNECTOR })
     }
 
-    /// Accepts the channel if it leads to this address and is not accepted yet.
+    /// Accepts the channel if it leads to this address and is not accepted yet. Returns the
+    /// connecting end's address and process, too.
     pub fn accept(
         segment: &Segment,
         channel: usize,
         address: WorkerAddr,
-    ) -> Option<(Self, WorkerAddr)> {
+    ) -> Option<(Self, WorkerAddr, Option<Pid>)> {
         let base = segment.layout.channel(channel);
         let state = segment.word(base + STATE);
-        // Acquire: pairs with the Release in `connect`; makes the addresses visible.
+        // Acquire: pairs with the Release in `connect`; makes the other words visible.
         if state.load(Ordering::Acquire) != CONNECTED {
             return None;
         }
@@ -66,7 +70,10 @@ impl ChannelEnd {
         }
         // Relaxed: only one worker has the address, and the state publishes nothing else.
         state.compare_exchange(CONNECTED, ACCEPTED, Ordering::Relaxed, Ordering::Relaxed).ok()?;
-        Some((Self { channel, end: ACCEPTOR }, unpack(from)))
+        // Relaxed: as the addresses.
+        let process = segment.word(base + PROCESS).load(Ordering::Relaxed);
+        let process = i32::try_from(process).ok().and_then(Pid::from_raw);
+        Some((Self { channel, end: ACCEPTOR }, unpack(from), process))
     }
 
     fn field<'s>(&self, segment: &'s Segment, field: usize) -> &'s AtomicU64 {

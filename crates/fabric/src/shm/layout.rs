@@ -19,12 +19,14 @@ pub(super) const REGION_START: usize = 1;
 pub(super) const REGION_WORDS: usize = 2;
 const REGION_ENTRY: usize = 4;
 
-/// Words of a channel, by index: state, the addresses of both ends, a closed flag for each end, and
-/// an error. Head and tail of each direction follow, each in its own cache line; then the rings.
+/// Words of a channel, by index: state, the addresses of both ends, a closed flag for each end, an
+/// error, and the connecting end's process. Head and tail of each direction follow, each in its own
+/// cache line; then the rings.
 pub(super) const STATE: usize = 0;
 pub(super) const ADDRESSES: usize = 1;
 pub(super) const CLOSED: usize = 3;
 pub(super) const ERROR: usize = 5;
+pub(super) const PROCESS: usize = 6;
 const HEADS: usize = 8;
 const TAILS: usize = 24;
 const CHANNEL_HEADER: usize = 40;

@@ -186,6 +186,28 @@ fn memory_of_a_killed_process_stays() {
 }
 
 #[test]
+fn a_death_before_accept_is_noticed_after_the_node_is_attached_again() {
+    let segment = ShmSegment::create(small()).unwrap();
+    let node = segment.node(FabricNode(0), Duration::ZERO).unwrap();
+    let region = node.register(1).unwrap();
+    let mut worker = node.worker(0, 64).unwrap();
+    let mut other = start_other(&segment, &region);
+    // It adds after it has connected.
+    while region.load(0) < 1000 {
+        assert!(other.try_wait().unwrap().is_none(), "the other process ended");
+        worker.wait();
+    }
+    other.kill().unwrap();
+    other.wait().unwrap();
+    let _again = segment.node(FabricNode(1), Duration::ZERO).unwrap();
+    worker.accept().unwrap();
+    let (silent, _) = worker.accept().unwrap();
+    worker.post(silent, &[Request::new(1, Verb::Recv { local: ScratchRange::new(0, 1) })]).unwrap();
+    let flushed = Completion { queue: silent, id: 1, result: Err(VerbError::Flushed) };
+    assert_eq!(finish(&mut worker, 1), [flushed]);
+}
+
+#[test]
 fn whole_messages_of_a_dropped_peer_are_received() {
     // A ring of 16 words holds the first message and a part of the second.
     let segment = ShmSegment::create(small()).unwrap();

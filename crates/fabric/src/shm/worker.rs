@@ -49,8 +49,8 @@ pub struct ShmWorker {
 struct Queue {
     end: ChannelEnd,
     peer: WorkerAddr,
-    /// The process of the peer's node when the queue pair was created; `None` if it had already
-    /// ended.
+    /// The process that connected, or that of the peer's node when this worker connected; `None` if
+    /// it had already ended. Another process may be attached as the node when this worker accepts.
     process: Option<Pid>,
     /// That process has ended.
     gone: bool,
@@ -94,11 +94,11 @@ impl ShmWorker {
         }
     }
 
-    fn add_queue(&mut self, end: ChannelEnd, peer: WorkerAddr) -> QueueId {
+    fn add_queue(&mut self, end: ChannelEnd, peer: WorkerAddr, process: Option<Pid>) -> QueueId {
         self.queues.push(Queue {
             end,
             peer,
-            process: self.attachment.segment.process(peer.node),
+            process,
             gone: false,
             stalled: VecDeque::new(),
             sent: VecDeque::new(),
@@ -400,11 +400,11 @@ impl FabricWorker for ShmWorker {
 
     fn connect(&mut self, peer: WorkerAddr) -> Result<QueueId, FabricError> {
         let segment = &self.attachment.segment;
-        segment.process(peer.node).ok_or(FabricError::UnknownPeer)?;
+        let process = segment.process(peer.node).ok_or(FabricError::UnknownPeer)?;
         let end = ChannelEnd::connect(segment, self.address, peer)
             .ok_or(FabricError::Limit("queue pairs"))?;
         debug_assert_eq!(end.end, CONNECTOR);
-        Ok(self.add_queue(end, peer))
+        Ok(self.add_queue(end, peer, Some(process)))
     }
 
     fn accept(&mut self) -> Option<(QueueId, WorkerAddr)> {
@@ -416,7 +416,7 @@ impl FabricWorker for ShmWorker {
         }
         let mut channels = 0..segment.channels_taken();
         match channels.find_map(|channel| ChannelEnd::accept(segment, channel, self.address)) {
-            Some((end, from)) => Some((self.add_queue(end, from), from)),
+            Some((end, from, process)) => Some((self.add_queue(end, from, process), from)),
             None => {
                 self.connections_seen = connections;
                 None
