@@ -7,7 +7,7 @@ use crate::{
     Completion, Fabric, FabricWorker, QueueId, Region, RegionKey, RemoteAddr, Request,
     ScratchRange, Verb, VerbError, WorkerAddr,
 };
-use VerbError::{Flushed, MessageTooLong, RemoteAccess};
+use VerbError::{Flushed, MessageTooLong, PeerDead, RemoteAccess};
 
 /// Polls without a completion before a check fails.
 const MAX_POLLS: usize = 100_000;
@@ -23,7 +23,7 @@ type Check<F> = (&'static str, fn(&F, &F));
 /// # Panics
 /// Panics if a check fails.
 pub fn run<F: Fabric>(mut make: impl FnMut() -> (F, F)) {
-    let checks: [Check<F>; 17] = [
+    let checks: [Check<F>; 18] = [
         ("reads_return_what_was_written", reads_return_what_was_written),
         ("atomics_return_the_old_value", atomics_return_the_old_value),
         ("completions_keep_the_order_of_posting", completions_keep_the_order_of_posting),
@@ -39,6 +39,7 @@ pub fn run<F: Fabric>(mut make: impl FnMut() -> (F, F)) {
         ("a_message_too_long_breaks_both_ends", a_message_too_long_breaks_both_ends),
         ("recvs_are_flushed_when_the_peer_is_gone", recvs_are_flushed_when_the_peer_is_gone),
         ("a_disconnected_queue_pair_is_in_error", a_disconnected_queue_pair_is_in_error),
+        ("a_refused_verb_ends_earlier_messages", a_refused_verb_ends_earlier_messages),
         ("an_atomic_publishes_earlier_writes", an_atomic_publishes_earlier_writes),
         ("atomics_exclude_one_another", atomics_exclude_one_another),
         ("a_fenced_write_does_not_overtake_a_read", a_fenced_write_does_not_overtake_a_read),
@@ -452,6 +453,16 @@ fn a_disconnected_queue_pair_is_in_error<F: Fabric>(a: &F, b: &F) {
     server.worker.disconnect(of_kept);
     client.post(kept, &[recv(11, 0, 1)]);
     assert_eq!(client.results(1), [Err(Flushed)]);
+}
+
+fn a_refused_verb_ends_earlier_messages<F: Fabric>(a: &F, b: &F) {
+    let (mut client, queue, server, _) = two_sided(a, b);
+    let region = b.register(WORDS).expect("a region");
+    // Nobody receives the message.
+    client.post(queue, &[send(1, 0, 1), read(2, at(region.key(), WORDS as u64), 1, 1)]);
+    drop(server);
+    let results = client.results(2);
+    assert!(matches!(results[..], [Err(Flushed | PeerDead), Err(RemoteAccess | Flushed)]));
 }
 
 fn an_atomic_publishes_earlier_writes<F: Fabric>(a: &F, b: &F) {

@@ -274,6 +274,13 @@ impl Queue {
         if result.is_err() {
             self.broken = true;
             self.flush_stalled();
+            // Earlier messages that the peer has not received.
+            let taken = self.end.consumed(segment);
+            for (_, sent) in &mut self.sent {
+                if matches!(*sent, Sent::Taken { at, .. } if taken.wrapping_sub(at) >= 1 << 63) {
+                    *sent = Sent::Done(Err(VerbError::Flushed));
+                }
+            }
             // Release: pairs with the Acquire in `progress`. The first reason stays.
             let _ = self.end.error(segment).compare_exchange(
                 0,

@@ -175,14 +175,12 @@ impl Core {
         }
     }
 
-    /// Breaks an end none of whose own requests has failed, because the other end broke or the peer
-    /// is dead.
+    /// Breaks an end because the other end broke or the peer is dead. If one of its own requests
+    /// has failed, only earlier messages may still be open.
     pub fn break_end(&mut self, end: usize, why: VerbError) {
-        if self.ends[end].broken {
-            return;
-        }
         match self.ends[end].requests.iter().copied().find(|id| self.ops[*id].result.is_none()) {
             Some(first) => self.reply(first, Err(why)),
+            None if self.ends[end].broken => {}
             None => {
                 self.break_after(end, u64::MAX);
                 self.complete_in_order(end);
