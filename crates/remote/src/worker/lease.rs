@@ -57,7 +57,8 @@ impl<W: FabricWorker> RowWorker<'_, W> {
     }
 
     /// Ends the worker's leases, so that it can no longer be considered dead. It should have no
-    /// transactions. Poll until [`RowWorker::is_quiet`] before the worker is dropped.
+    /// transactions. Poll until [`RowWorker::is_quiet`] before the worker is dropped. If that fails
+    /// because of a fence, the leases have not ended: end them after [`RowWorker::resume`].
     ///
     /// # Errors
     /// As [`RowWorker::renew_leases`].

@@ -107,16 +107,25 @@ where
                 self.load.rows().fabric().wait();
             }
         }
-        let rows = self.load.rows();
-        rows.end_leases().unwrap();
-        while !rows.is_quiet() {
-            rows.poll(&mut Vec::new()).unwrap();
-            rows.fabric().wait();
-        }
+        self.end_leases();
         println!("ended");
         // A survivor takes part in recovery even if it has ended.
         while let Ok(order) = self.orders.recv() {
             self.obey(&order);
+            self.end_leases();
+        }
+    }
+
+    /// Ends the leases. If the regions are fenced, `stop` follows, and then this is repeated.
+    fn end_leases(&mut self) {
+        let rows = self.load.rows();
+        rows.end_leases().unwrap();
+        while !rows.is_quiet() {
+            match rows.poll(&mut Vec::new()) {
+                Ok(_) | Err(RemoteError::Verb(_)) => {}
+                Err(why) => panic!("{why}"),
+            }
+            rows.fabric().wait();
         }
     }
 
