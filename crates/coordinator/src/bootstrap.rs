@@ -56,8 +56,8 @@ pub(crate) fn load_catalog(node: &Node, stores: &mut [Store]) -> Result<Catalog,
 }
 
 /// Drops the trees that no table of the catalog owns: created by DDL that did not commit, or left
-/// by an interrupted drop. If a damaged page prevents freeing a tree, the rest of it stays until
-/// the next start tries again; nothing refers to it.
+/// by an interrupted drop. If a page that is damaged or cannot be read prevents freeing a tree, the
+/// rest of it stays until the next start tries again; nothing refers to it.
 pub(crate) fn drop_orphans(
     node: &Node,
     stores: &mut [Store],
@@ -77,7 +77,7 @@ pub(crate) fn drop_orphans(
                 {
                     Ok(true) => break,
                     Ok(false) => {}
-                    Err(error) if error.kind() == OpenErrorKind::Damaged => {
+                    Err(error) if blocks_only_the_tree(node, &error) => {
                         tracing::error!(%partition, %tree, "the tree cannot be freed: {error}");
                         break;
                     }
@@ -87,4 +87,9 @@ pub(crate) fn drop_orphans(
         }
     }
     Ok(())
+}
+
+/// Returns true if the error is of the tree's pages. A node that has failed serves nothing.
+fn blocks_only_the_tree(node: &Node, error: &OpenError) -> bool {
+    matches!(error.kind(), OpenErrorKind::Damaged | OpenErrorKind::Disk) && node.failed().is_none()
 }

@@ -15,6 +15,7 @@ mod inserts;
 mod large;
 mod learned;
 mod optimistic;
+mod orphans;
 mod panics;
 mod partition_waits;
 mod partitions;
