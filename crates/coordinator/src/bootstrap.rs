@@ -56,8 +56,9 @@ pub(crate) fn load_catalog(node: &Node, stores: &mut [Store]) -> Result<Catalog,
 }
 
 /// Drops the trees that no table of the catalog owns: created by DDL that did not commit, or left
-/// by an interrupted drop. If a page that is damaged or cannot be read prevents freeing a tree, the
-/// rest of it stays until the next start tries again; nothing refers to it.
+/// by an interrupted drop. If a page that is damaged or cannot be read, or a lack of space,
+/// prevents freeing a tree, the rest of it stays until the next start tries again; nothing refers
+/// to it.
 pub(crate) fn drop_orphans(
     node: &Node,
     stores: &mut [Store],
@@ -72,24 +73,36 @@ pub(crate) fn drop_orphans(
         for tree in orphans {
             let partition = store.partition();
             tracing::info!(%partition, %tree, "dropping a tree that no table owns");
-            loop {
-                match retry_blocking(node.pool(), || store.drop_tree(tree)).map_err(OpenError::from)
-                {
-                    Ok(true) => break,
-                    Ok(false) => {}
-                    Err(error) if blocks_only_the_tree(node, &error) => {
-                        tracing::error!(%partition, %tree, "the tree cannot be freed: {error}");
-                        break;
-                    }
-                    Err(error) => return Err(error),
+            match drop_orphan(node, store, tree) {
+                Err(error) if blocks_only_the_tree(node, &error) => {
+                    tracing::error!(%partition, %tree, "the tree cannot be freed: {error}");
                 }
+                done => done?,
             }
         }
     }
     Ok(())
 }
 
-/// Returns true if the error is of the tree's pages. A node that has failed serves nothing.
+/// Drops a tree. When the log is full, takes a checkpoint, because no checkpointer runs yet. Gives
+/// up if nothing could be freed since the previous checkpoint.
+fn drop_orphan(node: &Node, store: &mut Store, tree: TreeId) -> Result<(), OpenError> {
+    let mut freed = true;
+    loop {
+        match retry_blocking(node.pool(), || store.drop_tree(tree)).map_err(OpenError::from) {
+            Ok(true) => return Ok(()),
+            Ok(false) => freed = true,
+            Err(error) if error.kind() == OpenErrorKind::Full && freed => {
+                node.checkpoint()?;
+                freed = false;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Returns true if the error only prevents freeing the tree. A node that has failed serves nothing.
 fn blocks_only_the_tree(node: &Node, error: &OpenError) -> bool {
-    matches!(error.kind(), OpenErrorKind::Damaged | OpenErrorKind::Disk) && node.failed().is_none()
+    use OpenErrorKind::{Damaged, Disk, Full};
+    matches!(error.kind(), Damaged | Disk | Full) && node.failed().is_none()
 }

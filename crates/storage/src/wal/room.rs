@@ -15,7 +15,8 @@
 //!    a quarter of the reserve, which commits and ends of transactions keep.
 //! 2. Every waiter gets an answer: space, or an error because the log is full, has failed, or is
 //!    closed. A record that must be appended (`must`: it may also use half of the reserve) is not
-//!    refused because the log is full.
+//!    refused because the log is full, once a hook takes checkpoints. At a start, without hooks, it
+//!    is: nobody else would free log.
 //! 3. A full log does not stay full: the maker retries every [`SpaceWaits::retry`] and after each
 //!    checkpoint. While a request waits or was refused, the maker asks for checkpoints, at most one
 //!    per retry interval. A checkpoint that cannot help ends at once.
@@ -93,6 +94,8 @@ struct State {
     needed: Option<Instant>,
     /// True if a checkpoint has ended since.
     helped: bool,
+    /// True once there is a hook that takes checkpoints.
+    hooked: bool,
     /// When a checkpoint was last requested.
     asked: Option<Instant>,
     /// The error with which requests for space are refused.
@@ -231,7 +234,7 @@ impl Log {
     /// Calls `done` when [`Log::has_room`] is or may be true: at once, or later on a thread of the
     /// log, for which it must be brief. Calls it with an error if the log fails, is closed, or is
     /// full: the disk has no space, and checkpoints do not free enough. With `must`, it keeps
-    /// waiting when the log is full.
+    /// waiting when the log is full, if there is a hook ([`Log::on_short`]).
     #[track_caller]
     pub fn when_room(&self, bytes: u64, must: bool, done: RoomDone) {
         let waiter = Waiter { bytes, must, done, wait: ROOM.wait(Location::caller()) };
@@ -263,10 +266,11 @@ impl Log {
         let mut answers = Vec::new();
         {
             let mut state = self.room.state();
-            let (full, mut lacking) = (state.full.clone(), false);
+            let (full, hooked, mut lacking) = (state.full.clone(), state.hooked, false);
             for waiter in std::mem::take(&mut state.waiters) {
                 let on_disk = self.has_room_on_disk(waiter.bytes, waiter.must);
-                let refusal = over.as_ref().or(full.as_ref().filter(|_| !on_disk && !waiter.must));
+                let waits = on_disk || (waiter.must && hooked);
+                let refusal = over.as_ref().or(full.as_ref().filter(|_| !waits));
                 match refusal {
                     Some((kind, text)) => {
                         answers.push((waiter, Err(io::Error::new(*kind, text.clone()))))
@@ -298,6 +302,7 @@ impl Log {
     /// not have: a checkpoint may help. It must be brief.
     pub fn on_short(&self, hook: Box<dyn Fn() + Send + Sync>) {
         self.room.short_hooks.lock().push(hook);
+        self.room.state().hooked = true;
     }
 
     /// Changes a reservation of log space for undo from `old` to `new` bytes.

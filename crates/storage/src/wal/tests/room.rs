@@ -54,7 +54,10 @@ fn full_log_refuses_and_recovers_with_space() {
     // Everything appended becomes durable, and so does what must be appended.
     wal.append(&[&[2; 1000]]);
     wal.wait_durable(wal.appended()).unwrap();
-    // A request with `must` keeps waiting; one without is refused at once.
+    // While no hook takes checkpoints, all requests are refused at once.
+    assert!(ask(&wal, SEGMENT, true).recv_timeout(LIMIT).unwrap().is_err());
+    // With one, a request with `must` keeps waiting; one without is refused at once.
+    wal.on_short(Box::new(|| {}));
     let must = ask(&wal, SEGMENT, true);
     assert!(ask(&wal, SEGMENT, false).recv_timeout(LIMIT).unwrap().is_err());
     assert!(must.try_recv().is_err());
