@@ -19,7 +19,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use clearway_buffer::PAGE_SIZE;
+use clearway_buffer::{PAGE_SIZE, SECOND_LEVEL_FILE};
 use clearway_env::{Disk, File, Open};
 use clearway_types::Lsn;
 
@@ -50,10 +50,10 @@ pub(crate) fn is_in_new_file_system(name: &str) -> bool {
 pub(crate) fn refuse_foreign(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
     let shown = dir.display();
     let names = disk.list(dir).map_err(OpenError::io(format!("cannot look into {shown}")))?;
-    // Files that may exist without a control file: those of a start that crashed, a socket that is
-    // configured to be here, and what a new file system contains.
+    // Files that may exist without a control file: those of a start that crashed, a socket and a
+    // second-level cache that are configured to be here, and what a new file system contains.
     let ours = |n: &String| {
-        matches!(n.as_str(), "lock" | "wal" | "data")
+        matches!(n.as_str(), "lock" | "wal" | "data" | SECOND_LEVEL_FILE)
             || is_in_new_file_system(n)
             || n.starts_with(".s.PGSQL.")
     };

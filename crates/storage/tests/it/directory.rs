@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clearway_env::{Disk, OsDisk};
-use clearway_storage::{Node, OpenError, Trees};
+use clearway_storage::{Node, NodeConfig, OpenError, SecondLevelConfig, Trees};
 use clearway_testkit::MemDisk;
 use clearway_types::TreeId;
 
@@ -28,7 +28,7 @@ fn directory_has_one_server_and_fixed_partitions() {
     let unset = Node::open(
         Arc::new(disk.clone()),
         Path::new("db"),
-        clearway_storage::NodeConfig { partitions: None, ..config(1, 48) },
+        NodeConfig { partitions: None, ..config(1, 48) },
     );
     assert_eq!(unset.unwrap().partitions(), 2);
     disk.remove("db/control".as_ref()).unwrap();
@@ -57,14 +57,26 @@ fn dropped_node_writes_nothing() {
 /// Invariant 3 of `node`.
 #[test]
 fn crash_during_creation_allows_recreation() {
+    crashed_creation_allows_recreation(&config(2, 48));
+}
+
+/// The second-level cache's file may be in the data directory, and is created before the control
+/// file.
+#[test]
+fn crash_during_creation_with_a_cache_allows_recreation() {
+    let cache = SecondLevelConfig { dir: "db".into(), size: 1 << 20 };
+    crashed_creation_allows_recreation(&NodeConfig { second_level: Some(cache), ..config(2, 48) });
+}
+
+fn crashed_creation_allows_recreation(config: &NodeConfig) {
     for operations in 0.. {
         let disk = MemDisk::new();
         disk.fail_after(operations);
-        let opened = World::open(&disk, 2, 48);
+        let opened = World::open_with(&disk, config.clone());
         let after = disk.crash(operations);
         let whole = opened.is_ok();
         drop(opened);
-        let mut world = World::open(&after, 2, 48).unwrap();
+        let mut world = World::open_with(&after, config.clone()).unwrap();
         for partition in 0..2 {
             assert!(world.stores[partition].trees().is_empty());
             world.run(partition, |s| s.create_tree(TreeId(1))).unwrap();
