@@ -11,6 +11,7 @@ mod disk;
 #[cfg(test)]
 mod engine_tests;
 mod entropy;
+mod extents;
 mod io_pool;
 mod kernel;
 mod memory;

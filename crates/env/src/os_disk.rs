@@ -14,6 +14,7 @@ use rustix::io::Errno;
 
 use crate::direct;
 use crate::disk::{Disk, DiskLock, File, FileId, Open};
+use crate::extents;
 use crate::memory::ALIGN;
 
 /// Mode bits for the group and for others.
@@ -201,8 +202,8 @@ impl OsFile {
         }
     }
 
-    /// Returns the parts of this one that have no data. XFS refuses to allocate a range if there is
-    /// no space for all of it, although it has blocks already.
+    /// Returns the parts of this one that have no data. They may have blocks that were never
+    /// written.
     fn without_data(&self, all: &Range<u64>) -> io::Result<Vec<Range<u64>>> {
         let (len, mut parts, mut at) = (self.len()?, Vec::new(), all.start);
         while let Some(hole) = self.hole_after(at, all.end, len)? {
@@ -302,8 +303,14 @@ impl File for OsFile {
         match self.fallocate(&all) {
             Ok(()) => Ok(()),
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.extend(all.start, all.end),
+            // XFS refuses to allocate a range if there is no space for all of it, although it has
+            // blocks already.
             Err(full @ (Errno::NOSPC | Errno::DQUOT)) => {
-                let missing = self.without_data(&all)?;
+                // Not every file system knows which parts have blocks.
+                let missing = match extents::without_blocks(&self.file, &all) {
+                    Ok(parts) => parts,
+                    Err(_) => self.without_data(&all)?,
+                };
                 if missing == [all] {
                     return Err(named("extend", &self.path)(full.into()));
                 }
