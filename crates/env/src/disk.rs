@@ -142,9 +142,10 @@ pub trait File: Send + Sync {
     /// Reserves disk space for the `len` bytes from `offset` on, so that writing them later does
     /// not fail for lack of space. Content and length stay unchanged. Where the file system cannot
     /// do that, zeros are written beyond the end, and holes are rewritten as they are: nothing else
-    /// may write to these bytes meanwhile. After an error some of the space may be reserved. A
-    /// crash of the system may lose space that was not written to. (Default: does nothing, for a
-    /// disk that does not count space.)
+    /// may write to these bytes meanwhile. Refuses space beyond the process's limit on file sizes
+    /// (`FileTooLarge`). After an error some of the space may be reserved. A crash of the system
+    /// may lose space that was not written to. (Default: does nothing, for a disk that does not
+    /// count space.)
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
         let _ = (offset, len);
         Ok(())

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 use crate::direct;
 use crate::disk::{Disk, DiskLock, File, FileId, Open};
@@ -300,6 +301,10 @@ impl File for OsFile {
 
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
         let all = offset..offset + len;
+        // `fallocate` itself ignores the limit if the file's length stays the same.
+        if getrlimit(Resource::Fsize).current.is_some_and(|limit| all.end > limit) {
+            return Err(named("extend", &self.path)(Errno::FBIG.into()));
+        }
         match self.fallocate(&all) {
             Ok(()) => Ok(()),
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.extend(all.start, all.end),
@@ -509,6 +514,25 @@ mod tests {
         file.set_len(BLOCK).unwrap();
         file.set_len(8 * BLOCK).unwrap();
         assert_eq!(file.next_hole(BLOCK, 8 * BLOCK).unwrap(), Some(BLOCK..8 * BLOCK));
+    }
+
+    /// A write beyond the limit on the sizes of files would fail, so its space is refused.
+    #[test]
+    fn allocate_obeys_the_limit_on_file_sizes() {
+        use rustix::process::{Rlimit, setrlimit};
+        let before = getrlimit(Resource::Fsize);
+        // More than any other test of this process writes.
+        let limit = before.maximum.unwrap_or(u64::MAX).min(1 << 40);
+        setrlimit(Resource::Fsize, Rlimit { current: Some(limit), ..before }).unwrap();
+        let scratch = crate::test_files::Scratch::new("limit");
+        let file = OsDisk.open(&scratch.0.join("file"), Open::Create).unwrap();
+        let refused = file.allocate(limit - 4096, 8192).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::FileTooLarge);
+        assert!(
+            crate::is_full(&refused) && refused.to_string().starts_with("extend "),
+            "{refused}"
+        );
+        file.allocate(0, 8192).unwrap();
     }
 
     /// The space is reserved; content and length are unchanged.
