@@ -34,8 +34,7 @@ pub struct TcpWorker {
     scratch: Vec<u64>,
     /// Queue pairs that have not ended.
     queues: BTreeMap<QueueId, Queue>,
-    /// Numbers are never reused: whoever still has that of a queue pair that has ended gets its
-    /// requests flushed.
+    /// Numbers are never reused: requests for a queue pair that has ended are flushed.
     next_id: u32,
     mailbox: Arc<Mailbox>,
     /// Queue pairs that peers have connected and this worker has not accepted; and the queue pair
