@@ -27,10 +27,10 @@
 //!    together, and of active writers.
 //! 4. Over the budget, images go to a temporary file (`spill`), a key's oldest first. Those of
 //!    active transactions follow if they take much of the budget; the additions among them, and
-//!    images in trees that some snapshot may not see, stay. A transaction may have several images of
-//!    a key then, since the one in the file is not looked up: a reader goes back over all of them.
-//!    If there is no room for images with a commit, snapshots fail here, oldest first, and the
-//!    images that only they need are removed; writers never fail.
+//!    images in trees that some snapshot may not see, stay. Then a transaction may have several
+//!    images of a key, since the one in the file is not looked up: a reader goes back over all of
+//!    them. If there is no room for images with a commit, snapshots fail here, oldest first, and
+//!    the images that only they need are removed; writers never fail.
 //!
 //! Locking: none, it belongs to the partition; see `snapshots` for what is shared. A crash leaves
 //! nothing.

@@ -79,8 +79,8 @@ fn snapshot_larger_than_memory_reads_correctly() {
     assert!(!disk.exists(Path::new(FILE)).unwrap(), "the process removes it");
 }
 
-/// The images of a transaction that is still active go to the file, too. Beside it, an old snapshot,
-/// a new one and the transaction itself read what they should, also after ROLLBACK TO.
+/// The images of a transaction that is still active go to the file, too. Beside it, an old
+/// snapshot, a new one and the transaction itself read what they should, also after ROLLBACK TO.
 #[test]
 fn images_of_a_large_transaction_leave_the_memory() {
     let added = i64::from(ACCOUNTS);
