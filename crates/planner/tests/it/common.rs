@@ -106,3 +106,10 @@ pub fn explain(sql: &str) -> Vec<String> {
         other => panic!("{other:?}"),
     }
 }
+
+/// Checks that planning the statement fails with this SQLSTATE and message.
+#[track_caller]
+pub fn fails(sql: &str, state: &str, message: &str) {
+    let e = error(sql);
+    assert_eq!((e.state().as_str(), e.message()), (state, message), "{sql}");
+}

@@ -1,12 +1,6 @@
 //! The types of parameters: what decides them, and in which order.
 
-use crate::common::{error, plan};
-
-#[track_caller]
-fn fails(sql: &str, state: &str, message: &str) {
-    let e = error(sql);
-    assert_eq!((e.state().as_str(), e.message()), (state, message), "{sql}");
-}
+use crate::common::{fails, plan};
 
 #[test]
 fn parameter_types_are_inferred_from_use() {

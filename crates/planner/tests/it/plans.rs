@@ -1,17 +1,11 @@
 //! SQL in; the plan's tree, its parameters and columns, or the error out.
 
-use crate::common::{catalog, error, explain, plan};
+use crate::common::{catalog, error, explain, fails, plan};
 use clearway_ir::{Expr, Program, Statement};
 
 #[track_caller]
 fn check(sql: &str, expected: &[&str]) {
     assert_eq!(explain(sql), expected, "{sql}");
-}
-
-#[track_caller]
-fn fails(sql: &str, state: &str, message: &str) {
-    let e = error(sql);
-    assert_eq!((e.state().as_str(), e.message()), (state, message), "{sql}");
 }
 
 #[test]
