@@ -271,7 +271,7 @@ impl Versions {
         match kept.chain(tree, key).and_then(|chain| chain.last_mut()) {
             Some(image) if image.is_of(writer) => image.moved = true,
             // Its image may be in the file.
-            _ if self.spill.outcome(writer) == Some(Outcome::Active) => {
+            _ if self.spill.has_active(writer) => {
                 let image = Image::of(writer, Change::Replaced(None));
                 kept.push(tree, key.into(), Image { moved: true, ..image });
             }

@@ -107,23 +107,20 @@ impl Sum {
     }
 }
 
-/// The combined effect of older versions: the oldest replaced value that a reader does not see, if
-/// there is one, and the amounts added before it.
+/// The combined effect of consecutive versions: the oldest replaced value that a reader does not
+/// see, if there is one, and the amounts added before it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Older<'v> {
-    pub value: Option<Option<&'v [u8]>>,
-    pub added: Vec<Addend>,
-    /// The values that the reader itself has replaced, oldest first.
-    own: Vec<Option<&'v [u8]>>,
+struct Unseen<'v> {
+    value: Option<Option<&'v [u8]>>,
+    added: Vec<Addend>,
     /// The writer whose outcome decides what the reader sees.
     undecided: Option<TxnId>,
 }
 
-impl<'v> Older<'v> {
-    /// Adds the next newer version.
-    pub(super) fn then(&mut self, sight: Sight, prior: Prior<'v>) {
+impl<'v> Unseen<'v> {
+    /// Adds the next newer version, which is not the reader's own.
+    fn then(&mut self, sight: Sight, prior: Prior<'v>) {
         match (sight, prior) {
-            (Sight::Own, Prior::Value(before)) => self.own.push(before),
             // A replaced value that the reader does not see hides all versions after it.
             _ if self.is_settled() => {}
             (Sight::Unseen { .. }, Prior::Value(before)) => self.value = Some(before),
@@ -133,14 +130,13 @@ impl<'v> Older<'v> {
         }
     }
 
-    /// Returns true if versions after these matter only if they are the reader's own.
-    pub(super) fn is_settled(&self) -> bool {
+    /// Returns true if versions after these do not matter.
+    fn is_settled(&self) -> bool {
         self.value.is_some() || self.undecided.is_some()
     }
 
     /// Adds newer versions.
-    pub(super) fn then_all(&mut self, newer: &Self) {
-        self.own.extend_from_slice(&newer.own);
+    fn then_all(&mut self, newer: &Self) {
         if !self.is_settled() {
             self.value = newer.value;
             self.added.extend_from_slice(&newer.added);
@@ -148,12 +144,7 @@ impl<'v> Older<'v> {
         }
     }
 
-    /// Continues a reader's way back over these versions.
-    pub(super) fn apply(self, back: &mut Rewind<'v>) -> Result<(), Stop> {
-        // What its transaction has replaced first decides whether its changes are undone.
-        if self.own.first().map_or(back.stays, |before| *before != back.value) {
-            return Ok(());
-        }
+    fn apply(self, back: &mut Rewind<'v>) -> Result<(), Stop> {
         if let Some(writer) = self.undecided {
             return Err(Stop::Commit(writer));
         }
@@ -162,6 +153,65 @@ impl<'v> Older<'v> {
         }
         back.added.extend(self.added);
         Ok(())
+    }
+}
+
+/// The combined effect of the versions of a key in the file.
+///
+/// Versions after the reader's own belong to transactions that go on from its change, since it has
+/// retired its lock.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Older<'v> {
+    /// All of them, or those before the reader's own.
+    first: Unseen<'v>,
+    /// The value that the reader itself has replaced first.
+    own: Option<Option<&'v [u8]>>,
+    /// Those after the reader's own.
+    after: Unseen<'v>,
+}
+
+impl<'v> Older<'v> {
+    /// Adds the next newer version.
+    pub(super) fn then(&mut self, sight: Sight, prior: Prior<'v>) {
+        match (sight, prior) {
+            (Sight::Own, Prior::Value(before)) => {
+                self.own.get_or_insert(before);
+            }
+            _ => self.last().then(sight, prior),
+        }
+    }
+
+    fn last(&mut self) -> &mut Unseen<'v> {
+        if self.own.is_some() { &mut self.after } else { &mut self.first }
+    }
+
+    /// Returns true if versions after these matter only if they are the reader's own, or follow
+    /// one.
+    pub(super) fn is_settled(&self) -> bool {
+        self.first.is_settled()
+    }
+
+    /// Returns true if the reader goes back to a value.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(super) fn has_value(&self) -> bool {
+        self.first.value.is_some()
+    }
+
+    /// Adds newer versions.
+    pub(super) fn then_all(&mut self, newer: &Self) {
+        self.last().then_all(&newer.first);
+        self.own = self.own.or(newer.own);
+        self.last().then_all(&newer.after);
+    }
+
+    /// Continues a reader's way back over these versions.
+    pub(super) fn apply(self, back: &mut Rewind<'v>) -> Result<(), Stop> {
+        self.after.apply(back)?;
+        // What its transaction has replaced first decides whether its changes are undone.
+        if self.own.map_or(back.stays, |before| before != back.value) {
+            return Ok(());
+        }
+        self.first.apply(back)
     }
 }
 

@@ -18,10 +18,10 @@
 //!    of active transactions and the metadata of blocks with such images count for at most half of
 //!    the budget here, since failing a snapshot does not remove them.
 
-use super::spill::{By, Entry, Loaded, Outcome, Packer, Room, joined};
+use super::spill::{By, Entry, Loaded, Outcome, Packer, Room, Spill, WriterId, joined};
 use super::{Image, Kept, Key, Versions, size_of_image};
 use clearway_sync::canary::{self, Bug};
-use clearway_types::{Lsn, TreeId, TxnId};
+use clearway_types::{Lsn, TreeId};
 use std::ops::Bound;
 
 /// Maximum number of blocks packed and snapshots failed, together, in one call of
@@ -126,9 +126,9 @@ impl Versions {
         let bytes = kept.stamped + active.min(self.budget / 2) + known;
         if self.takes_active()
             && self.spill.room() == Room::Yes
-            && self.spill.block_bytes().is_some_and(|block| kept.bytes >= block)
+            && let Some(block) = self.spill.block_bytes().filter(|block| kept.bytes >= *block)
         {
-            return Step::Cut(self.spill.block_bytes().unwrap_or_default());
+            return Step::Cut(block);
         }
         if bytes <= self.budget || kept.committed.is_empty() && known == 0 {
             return Step::Rest;
@@ -184,15 +184,15 @@ impl Versions {
 
     /// Fails the snapshots that need images of this transaction, of which some cannot be read.
     #[cold]
-    fn lose_images_of(&mut self, writer: TxnId) {
+    fn lose_images_of(&mut self, writer: WriterId) {
         match self.spill.outcome(writer) {
-            Some(Outcome::Committed(commit)) => self.lose(commit),
-            Some(Outcome::Active) => {
+            Some((_, Outcome::Committed(commit))) => self.lose(commit),
+            Some((txn, Outcome::Active)) => {
                 if let Some(kept) = &mut self.kept {
-                    kept.unreadable.insert(writer);
+                    kept.unreadable.insert(txn);
                 }
             }
-            Some(Outcome::Undone) | None => {}
+            Some((_, Outcome::Undone)) | None => {}
         }
     }
 
@@ -200,7 +200,7 @@ impl Versions {
     fn cut(&mut self, bytes: usize) -> bool {
         let takes_active = self.takes_active();
         let Some(kept) = &mut self.kept else { return true };
-        let Found { packer, taken, stuck, last } = kept.find(bytes, takes_active);
+        let Found { packer, taken, stuck, last } = kept.find(bytes, takes_active, &mut self.spill);
         let found = !packer.is_empty();
         if found && !self.spill.add(packer) {
             return false;
@@ -223,7 +223,7 @@ impl Versions {
 
 impl Kept {
     /// Continues the sweep until it has a block of about this number of bytes.
-    fn find(&mut self, bytes: usize, takes_active: bool) -> Found {
+    fn find(&mut self, bytes: usize, takes_active: bool, spill: &mut Spill) -> Found {
         let mut found = Found::default();
         let (tree, key) = match &self.sweep.last {
             Some((tree, key)) => (*tree, Bound::Excluded(key.clone())),
@@ -257,7 +257,10 @@ impl Kept {
                         let prior = image.change.packed(&mut addends);
                         found.packer.push(Entry {
                             key: &joined,
-                            by: image.commit.map_or(By::Writer(image.writer), By::Commit),
+                            by: match image.commit {
+                                Some(commit) => By::Commit(commit),
+                                None => By::Writer(spill.writer(image.writer)),
+                            },
                             moved: image.moved,
                             prior,
                         });

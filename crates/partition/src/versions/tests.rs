@@ -78,6 +78,7 @@ struct Twins {
     open: Vec<Open>,
     end: u64,
     next_txn: u64,
+    undone: Vec<TxnId>,
     reads: u64,
     old: u64,
     spilled: u64,
@@ -146,6 +147,7 @@ impl Twins {
             open: Vec::new(),
             end: 8,
             next_txn: 1,
+            undone: Vec::new(),
             reads: 0,
             old: 0,
             spilled: 0,
@@ -213,8 +215,10 @@ impl Twins {
     /// Draws an active writer, which may be new.
     fn writer(&mut self) -> Option<usize> {
         if self.writers.len() < 3 && self.rng.below(3) == 0 {
+            // One that was undone may run again with its id.
+            let again = self.undone.pop().filter(|_| self.next_txn.is_multiple_of(2));
             self.writers.push(Writer {
-                id: TxnId(self.next_txn),
+                id: again.unwrap_or(TxnId(self.next_txn)),
                 undo: BTreeMap::new(),
                 added: Vec::new(),
                 locks: BTreeSet::new(),
@@ -306,6 +310,7 @@ impl Twins {
             for (row, addends) in added {
                 assert!(self.now.get_mut(&row).is_some_and(|value| addends.subtract_from(value)));
             }
+            self.undone.push(id);
             return self.both(|v| v.undone(id));
         }
         for (row, addends) in &added {

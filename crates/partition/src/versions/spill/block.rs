@@ -14,8 +14,9 @@
 //! [`clearway_storage::SpillFile`] checks that they are the ones that were packed.
 
 use super::filter::{Filter, hash};
+use super::writers::WriterId;
 use crate::versions::change::{PackedAddends, Prior};
-use clearway_types::{Lsn, TreeId, TxnId};
+use clearway_types::{Lsn, TreeId};
 use std::sync::Arc;
 
 const HAS_VALUE: u8 = 1;
@@ -41,7 +42,7 @@ pub(in crate::versions) enum By {
     /// A transaction whose commit record ends here.
     Commit(Lsn),
     /// A transaction that was active when the image was packed.
-    Writer(TxnId),
+    Writer(WriterId),
 }
 
 /// An image in a block.
@@ -70,7 +71,7 @@ pub(in crate::versions) struct Packer {
     first: Vec<u8>,
     last: Vec<u8>,
     newest: Lsn,
-    writers: Vec<TxnId>,
+    writers: Vec<WriterId>,
 }
 
 /// A full block, and the metadata that is known without reading its bytes.
@@ -81,7 +82,7 @@ pub(super) struct Packed {
     /// The newest commit.
     pub newest: Lsn,
     /// The writers that were active.
-    pub writers: Arc<[TxnId]>,
+    pub writers: Arc<[WriterId]>,
     pub filter: Filter,
 }
 
@@ -175,7 +176,7 @@ impl<'b> Block<'b> {
         Entry {
             key,
             by: match flags & ACTIVE != 0 {
-                true => By::Writer(TxnId(number)),
+                true => By::Writer(WriterId(number)),
                 false => By::Commit(Lsn(number)),
             },
             moved: flags & MOVED != 0,
@@ -226,8 +227,12 @@ mod tests {
             Prior::Value(Some(&b""[..])),
             Prior::Added(PackedAddends(&added)),
         ];
-        let by =
-            [By::Commit(Lsn(10)), By::Writer(TxnId(3)), By::Commit(Lsn(13)), By::Commit(Lsn(12))];
+        let by = [
+            By::Commit(Lsn(10)),
+            By::Writer(WriterId(3)),
+            By::Commit(Lsn(13)),
+            By::Commit(Lsn(12)),
+        ];
         let mut packer = Packer::default();
         let mut size = 4;
         for (n, key) in keys.iter().enumerate() {
@@ -237,7 +242,7 @@ mod tests {
         assert_eq!(packer.size(), size);
         let packed = packer.finish();
         assert_eq!((packed.bytes.len(), packed.newest), (size, Lsn(13)));
-        assert_eq!(*packed.writers, [TxnId(3)]);
+        assert_eq!(*packed.writers, [WriterId(3)]);
         assert_eq!((&*packed.first, &*packed.last), (&*keys[0], &*keys[3]));
         let block = Block(&packed.bytes);
         let first: Vec<_> = block.of_key(&keys[0]).collect();

@@ -32,7 +32,7 @@ mod writers;
 
 pub(super) use block::{By, Entry, Packer, TREE, joined};
 pub(super) use range::{At, Spilled};
-pub(super) use writers::{Outcome, Reader, Sight};
+pub(super) use writers::{Outcome, Reader, Sight, WriterId};
 
 use self::block::{Block, Packed};
 use self::filter::{Filter, hash};
@@ -74,7 +74,7 @@ pub(super) struct Images {
     /// The newest commit of an image, as far as it is known.
     pub newest: Lsn,
     /// The writers that were active when the block was packed.
-    pub writers: Arc<[TxnId]>,
+    pub writers: Arc<[WriterId]>,
 }
 
 /// A block's metadata.
@@ -304,9 +304,19 @@ impl Spill {
         }
     }
 
-    /// Returns the outcome of a transaction that has images in a block.
-    pub(super) fn outcome(&self, writer: TxnId) -> Option<Outcome> {
+    /// Returns the number of an active transaction whose images go to a block.
+    pub(super) fn writer(&mut self, txn: TxnId) -> WriterId {
+        self.writers.number(txn)
+    }
+
+    /// Returns the transaction of a writer and its outcome; `None` if no block has an image of it.
+    pub(super) fn outcome(&self, writer: WriterId) -> Option<(TxnId, Outcome)> {
         self.writers.outcome(writer)
+    }
+
+    /// Returns true if a block may have images of this active transaction.
+    pub(super) fn has_active(&self, txn: TxnId) -> bool {
+        self.writers.is_active(txn)
     }
 
     /// Starts a new round.
@@ -474,7 +484,7 @@ impl Spill {
 
     /// Returns true if the reader itself may have images in the blocks.
     fn has_own(&self, reader: Reader<'_>) -> bool {
-        self.writers.outcome(reader.as_of.me) == Some(Outcome::Active)
+        self.has_active(reader.as_of.me)
     }
 
     /// Visits the key's images, oldest first, until `visit` breaks.

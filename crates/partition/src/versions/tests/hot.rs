@@ -39,7 +39,7 @@ fn hot_rows_leave_one_image_per_snapshot() {
         let as_of = AsOf { at, me: TxnId(u64::MAX), repeatable: true };
         let (tree, key) = hot.clone();
         let spilled = twins.with_reads(as_of, move |v, _| {
-            Ok(v.spill.before(tree, &key, v.reader(as_of))?.value.is_some())
+            Ok(v.spill.before(tree, &key, v.reader(as_of))?.has_value())
         });
         // What the newest snapshot needs is only in memory.
         assert_eq!(spilled, Some(false));
